@@ -1,0 +1,1 @@
+"""A serial-port bench daemon: bytes in, cited reports out."""

@@ -1,0 +1,1 @@
+"""The investigator: an own process that turns incidents into reports."""

@@ -1,0 +1,1 @@
+"""Bytes from ports into rings, numbered and bounded."""

@@ -1,0 +1,1 @@
+"""Tell people outside: one module a way."""

@@ -1,0 +1,318 @@
+"""What moves through serialwatch: lines, hits, boots, incidents and reports.
+
+Everything here is frozen and holds no behaviour beyond small derived values. `*_ns` fields are
+nanoseconds: `mono_ns` of CLOCK_MONOTONIC, `utc_ns` since the Unix epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Severity = Literal["note", "warning", "error", "critical"]
+SEVERITIES: tuple[Severity, ...] = ("note", "warning", "error", "critical")  # mildest first
+
+Tier = Literal["generic", "family", "specific"]
+TIERS: tuple[Tier, ...] = ("generic", "family", "specific")  # vaguest first
+
+BootCause = Literal[
+    "power_on", "commanded", "sleep_wake", "watchdog", "panic", "brownout", "unknown"
+]
+State = Literal["open", "investigating", "reported", "resolved", "muted"]
+Outcome = Literal["halted", "rebooted", "continued"]
+Verdict = Literal["confirmed", "likely", "inconclusive"]
+ConclusionKind = Literal["observation", "inference", "cause"]
+Risk = Literal["L1", "L2", "L3"]
+PortState = Literal[
+    "absent", "opening", "up", "busy", "denied", "released", "flapping", "broken"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Complete lines of one port as they came, in one block.
+
+    `text` holds exactly `count` LF bytes, each the end of one line: where a line was cut, or ended
+    by CR on a CR console, an LF stands in its place. CRs before an LF are still there.
+    """
+
+    first_seq: int
+    count: int
+    text: bytes
+    mono_ns: int  # when the last byte of the block was read
+    utc_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One console line of one port."""
+
+    port: str
+    seq: int  # counts from 1 per port, never reused: evidence cites it
+    raw: bytes  # without the line ending; may hold any byte 0..255
+    boot: int  # 0: before the first boot seen
+    utc_ns: int  # of its first byte
+    last_utc_ns: int  # of its last byte
+    mono_ns: int  # of its first byte; of the daemon run that read it
+    is_complete: bool = True  # False: the partial line at the end of the log
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A rule or a detector recognised something."""
+
+    port: str
+    trigger: str  # id of the rule or detector
+    severity: Severity
+    tier: Tier
+    title: str  # readable, fields filled in, no control characters
+    key: str  # hits with equal trigger and key are the same fault
+    seq: int  # the fault line; 0 where no line carries the fault
+    block_first: int  # first line of the evidence, at most `seq`
+    boot: int
+    mono_ns: int
+    utc_ns: int
+    raw: bytes = b""  # the line, at most 4 KiB
+    fields: Mapping[str, str] = field(default_factory=dict)
+    ecosystem: str = ""
+    knowledge: str = ""  # page id, "" for none
+    parent: str = ""  # the vaguer rule this one sharpens
+    holdoff_s: float = 300.0
+    opens_block: bool = False
+    continues: bool = False  # only adds to what is open
+
+
+@dataclass(frozen=True, slots=True)
+class BlockEnd:
+    """The lines of a fault are complete."""
+
+    port: str
+    trigger: str  # of the hit that opened the block
+    first_seq: int
+    last_seq: int
+    mono_ns: int
+    utc_ns: int
+    reason: Literal["end", "boot", "prompt", "length", "quiet"]
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """A first-stage start of a device."""
+
+    port: str
+    number: int  # counts from 1 per port
+    seq: int
+    ecosystem: str
+    cause: BootCause
+    marker: str  # the text that told, no control characters
+    mono_ns: int
+    utc_ns: int
+    is_expected: bool = False  # commanded, asleep, or inside a window of a marker
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A device finished its boot (login prompt, shell, application line)."""
+
+    port: str
+    seq: int
+    boot: int
+    mono_ns: int
+    utc_ns: int
+
+
+Finding = Hit | BlockEnd | Boot | Ready
+
+
+@dataclass(frozen=True, slots=True)
+class HitCount:
+    """All hits of one trigger in one incident."""
+
+    trigger: str
+    severity: Severity
+    tier: Tier
+    title: str
+    first_seq: int
+    last_seq: int
+    first_utc_ns: int
+    last_utc_ns: int
+    count: int
+    samples: tuple[int, ...]  # seqs, oldest first, at most 20
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """One fault of one port, with everything that belongs to it."""
+
+    id: int
+    port: str
+    state: State
+    trigger: str  # the primary rule or detector
+    severity: Severity
+    tier: Tier
+    title: str
+    key: str
+    fingerprint: str  # the same fault on another day or board has the same one
+    ecosystem: str
+    knowledge: str
+    fields: Mapping[str, str]
+    boot: int
+    first_seq: int  # the fault line; 0 where no line carries the fault
+    block_first: int
+    last_seq: int
+    opened_mono_ns: int
+    opened_utc_ns: int
+    last_mono_ns: int
+    last_utc_ns: int
+    count: int  # hits of the primary key
+    hits: tuple[HitCount, ...]  # primary first, then by first_seq
+    is_settled: bool = False
+    outcome: Outcome | None = None
+    outcome_cause: str = ""  # of a reboot: its BootCause
+    outcome_seq: int = 0
+    linked: tuple[int, ...] = ()  # incidents of other ports within the same second
+    seen_before: tuple[int, ...] = ()  # earlier incidents with the same fingerprint, newest first
+    firmware: str = ""
+    muted_until_utc_ns: int | None = None  # 0: until unmuted
+    resolved_by: str = ""
+
+
+IncidentWhat = Literal["opened", "changed", "settled", "outcome", "resolved", "muted"]
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentChange:
+    """An incident was opened or changed; `incident` is how it stands now."""
+
+    what: IncidentWhat
+    incident: Incident
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A named point of a port's log."""
+
+    id: int
+    port: str
+    seq: int  # the line it stands before
+    kind: str  # note, reset, flash, attach, send, open
+    text: str
+    who: str
+    mono_ns: int
+    utc_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A line that a claim rests on."""
+
+    port: str
+    seq: int
+    quote: str  # a part of the line, at least 8 characters or the whole of it
+
+    @property
+    def ref(self) -> str:
+        """Return the line as people write it, e.g. `dut1:L48211`."""
+        return f"{self.port}:L{self.seq}"
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """One claim of a report and what it rests on."""
+
+    id: str  # c1, c2, ...
+    kind: ConclusionKind
+    claim: str
+    evidence: tuple[Evidence, ...] = ()
+    knowledge: tuple[str, ...] = ()  # page ids
+    results: tuple[str, ...] = ()  # ids of skill results
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A possible class of the fault and how it fared."""
+
+    fault_class: str  # a rule or detector id, or "unknown"
+    text: str
+    score: float  # 0..1
+    status: Literal["confirmed", "refuted", "open"]
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEntry:
+    """A line worth seeing in the order of time."""
+
+    port: str
+    seq: int
+    utc_ns: int
+    text: str  # sanitised line
+    note: str = ""  # e.g. "first fault line", "boot #7"
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """Something a person could do next."""
+
+    text: str
+    risk: Risk = "L1"
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """How many claims the verifier let pass and how many it dropped."""
+
+    verified: int
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a report took."""
+
+    skills: int = 0  # calls
+    model_calls: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    model: str = ""  # "" if none was asked
+    reason: str = ""  # why no model was asked, or why its answer was not used
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Report v1: what is known of one incident."""
+
+    incident: int
+    revision: int  # counts from 1 per incident
+    made_by: str  # "offline analyst" or "model NAME"
+    title: str
+    fault_class: str  # "class" in JSON: a rule or detector id, or "unknown"
+    severity: Severity
+    verdict: Verdict
+    confidence: float  # 0..1
+    hypotheses: tuple[Hypothesis, ...] = ()
+    conclusions: tuple[Conclusion, ...] = ()
+    timeline: tuple[TimelineEntry, ...] = ()
+    unknowns: tuple[str, ...] = ()
+    next_steps: tuple[NextStep, ...] = ()
+    not_checked: tuple[str, ...] = ()
+    claims: Claims = Claims(0, 0)
+    cost: Cost = Cost()
+    v: int = 1
+
+
+@dataclass(slots=True)
+class PortStats:
+    """Counters of one port since the daemon started; written by the loop alone."""
+
+    rx_bytes: int = 0
+    rx_lines: int = 0
+    tx_bytes: dict[str, int] = field(default_factory=dict)  # by source: attach, send, reset
+    opens: dict[str, int] = field(default_factory=dict)  # by result: ok, absent, busy, ...
+    boots: int = 0
+    reconnects: int = 0
+    lost_bytes: dict[str, int] = field(default_factory=dict)  # by place: uart, tty, log, client
+    uart_errors: dict[str, int] = field(default_factory=dict)  # by kind, supported kinds only
+    log_bytes: int = 0
+    last_rx_utc_ns: int = 0

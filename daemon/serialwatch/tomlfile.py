@@ -1,0 +1,131 @@
+"""TOML with line numbers: every complaint about a file names the place."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+
+class TomlError(Exception):
+    """A TOML file cannot be used; each of `problems` names file, line and what is wrong."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class TomlFile:
+    """A parsed file that still knows where its keys stand."""
+
+    path: str
+    text: str
+    data: dict[str, Any]
+
+    def line_of(self, *where: str | int) -> int:
+        """Return the line (from 1) of a key such as ("rule", 3, "match"), of its table if unknown.
+
+        Integers count the tables of an array of tables from 0.
+        """
+        return _line_of(self.text, where)
+
+    def problems(self, exc: ValidationError, *prefix: str | int) -> list[str]:
+        """Return pydantic's findings as lines of "file:line: key: what is allowed"."""
+        told = []
+        for error in exc.errors():
+            where = (*prefix, *_real_keys(error["loc"]))
+            key = ".".join(str(part) for part in where)
+            told.append(f"{self.path}:{self.line_of(*where)}: {key}: {_words(error)}")
+        return list(dict.fromkeys(told))
+
+
+def read_toml(path: Path) -> TomlFile:
+    """Read and parse a file.
+
+    Raises:
+        TomlError: missing, not readable, not UTF-8 or not TOML.
+
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as exc:
+        raise TomlError([f"{path}: no such file"]) from exc
+    except OSError as exc:
+        raise TomlError([f"{path}: cannot be read: {exc.strerror}"]) from exc
+    except UnicodeDecodeError as exc:
+        line = exc.object[: exc.start].count(b"\n") + 1
+        raise TomlError([f"{path}:{line}: not UTF-8"]) from exc
+    return parse_toml(text, str(path))
+
+
+def parse_toml(text: str, path: str) -> TomlFile:
+    """Parse TOML; `path` is for messages.
+
+    Raises:
+        TomlError: not TOML.
+
+    """
+    try:
+        return TomlFile(path, text, tomllib.loads(text))
+    except tomllib.TOMLDecodeError as exc:
+        line = re.search(r"at line (\d+)", str(exc))
+        at = line.group(1) if line else str(text.count("\n") + 1)
+        words = re.sub(r" \(at (line \d+, column (\d+)|end of document)\)", r"", str(exc))
+        raise TomlError([f"{path}:{at}: not TOML: {words[:1].lower()}{words[1:]}"]) from exc
+
+
+_HEADER = re.compile(r"^\s*(\[\[?)\s*([^\]#]+?)\s*\]\]?\s*(?:#.*)?$")
+_KEY = re.compile(r"^\s*((?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|\"[^\"]*\"))*)\s*=")
+
+
+def _line_of(text: str, where: tuple[str | int, ...]) -> int:
+    table: list[str | int] = []
+    counts: dict[str, int] = {}
+    best, best_depth = 1, 0
+    for number, line in enumerate(text.split("\n"), 1):
+        if header := _HEADER.match(line):
+            names = _names(header.group(2))
+            table = list(names)
+            if header.group(1) == "[[":
+                name = ".".join(names)
+                counts[name] = counts.get(name, -1) + 1
+                table.append(counts[name])
+            here = table
+        elif key := _KEY.match(line):
+            here = [*table, *_names(key.group(1))]
+        else:
+            continue
+        depth = len(here)
+        if depth > best_depth and tuple(here) == where[:depth]:
+            best, best_depth = number, depth
+    return best
+
+
+def _names(dotted: str) -> list[str]:
+    return [part.strip().strip("\"'") for part in dotted.split(".")]
+
+
+def _real_keys(loc: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """Leave out what pydantic adds for unions and functions, e.g. "list[ResetStep]"."""
+    return tuple(
+        part for part in loc if isinstance(part, int) or re.fullmatch(r"[a-z0-9_-]+", str(part))
+    )
+
+
+def _words(error: Any) -> str:
+    given = error.get("input")
+    kind = error["type"]
+    context = error.get("ctx", {})
+    if kind in {"extra_forbidden", "unexpected_keyword_argument"}:
+        return "unknown key"
+    if kind == "missing":
+        return "missing"
+    if kind == "value_error":
+        return str(context.get("error", error["msg"]))
+    words = error["msg"].removeprefix("Input should be ")
+    return f"must be {words}, not {given!r}"[:300]

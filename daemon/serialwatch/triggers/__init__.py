@@ -1,0 +1,1 @@
+"""Lines to hits: rules, the matcher, detectors, boots."""

@@ -1,0 +1,1 @@
+"""Detectors: what no single line tells."""

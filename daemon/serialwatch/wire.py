@@ -1,0 +1,158 @@
+"""Records as JSON, and JSON messages over a socketpair. Times are UTC, ISO 8601 with `Z`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from serialwatch import records as r
+
+Json = dict[str, Any]
+
+MAX_MESSAGE = 16 * 1024 * 1024  # bytes; a longer frame is a fault of the sender
+_LENGTH = struct.Struct(">I")
+
+
+def iso(utc_ns: int) -> str:
+    """Return nanoseconds since the epoch as `2026-06-22T03:58:12.104000Z`."""
+    seconds, rest = divmod(utc_ns, 1_000_000_000)
+    at = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
+    return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def utc_ns(text: str) -> int:
+    """Return an ISO 8601 time as nanoseconds since the epoch; no zone means UTC.
+
+    Raises:
+        ValueError: not such a time.
+
+    """
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    whole = int(at.replace(microsecond=0).timestamp())
+    return whole * 1_000_000_000 + at.microsecond * 1000
+
+
+def show(raw: bytes) -> str:
+    """Return bytes of a device as text that is safe to show: escapes and controls spelled out."""
+    text = raw.decode("utf-8", errors="backslashreplace")
+    return "".join(c if c.isprintable() or c == "\t" else f"\\x{ord(c):02x}" for c in text)
+
+
+def incident_to_json(incident: r.Incident) -> Json:
+    """Return the incident as the API, the agent and `incidents --json` have it."""
+    return cast(Json, _out(incident))
+
+
+def incident_from_json(body: Mapping[str, Any]) -> r.Incident:
+    """Return the incident that `incident_to_json` wrote."""
+    hits = tuple(
+        r.HitCount(**_in(h, r.HitCount) | {"samples": tuple(h["samples"])}) for h in body["hits"]
+    )
+    plain = _in(body, r.Incident)
+    plain.update(
+        hits=hits, linked=tuple(body["linked"]), seen_before=tuple(body["seen_before"])
+    )
+    return r.Incident(**plain)
+
+
+def report_to_json(report: r.Report) -> Json:
+    """Return Report v1."""
+    return cast(Json, _out(report))
+
+
+def report_from_json(body: Mapping[str, Any]) -> r.Report:
+    """Return the report that `report_to_json` wrote."""
+    plain = _in(body, r.Report)
+    plain.update(
+        hypotheses=tuple(r.Hypothesis(**_in(h, r.Hypothesis)) for h in body["hypotheses"]),
+        conclusions=tuple(_conclusion(c) for c in body["conclusions"]),
+        timeline=tuple(r.TimelineEntry(**_in(t, r.TimelineEntry)) for t in body["timeline"]),
+        unknowns=tuple(body["unknowns"]),
+        next_steps=tuple(r.NextStep(**_in(n, r.NextStep)) for n in body["next_steps"]),
+        not_checked=tuple(body["not_checked"]),
+        claims=r.Claims(**_in(body["claims"], r.Claims)),
+        cost=r.Cost(**_in(body["cost"], r.Cost)),
+    )
+    return r.Report(**plain)
+
+
+def pack(message: Json) -> bytes:
+    """Return a message as a length-prefixed frame."""
+    body = json.dumps(message, separators=(",", ":")).encode()
+    return _LENGTH.pack(len(body)) + body
+
+
+async def receive(reader: asyncio.StreamReader) -> Json | None:
+    """Return the next message, None at the end of the stream.
+
+    Raises:
+        ValueError: the peer sent what is no message.
+
+    """
+    try:
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        if length > MAX_MESSAGE:
+            raise ValueError(f"a message of {length} bytes; at most {MAX_MESSAGE}")
+        body = json.loads(await reader.readexactly(length))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    if not isinstance(body, dict):
+        raise ValueError("a message that is no object")
+    return body
+
+
+def _conclusion(body: Mapping[str, Any]) -> r.Conclusion:
+    return r.Conclusion(
+        **_in(body, r.Conclusion)
+        | {
+            "evidence": tuple(r.Evidence(**_in(e, r.Evidence)) for e in body["evidence"]),
+            "knowledge": tuple(body["knowledge"]),
+            "results": tuple(body["results"]),
+        }
+    )
+
+
+def _out(value: Any) -> Any:
+    if is_dataclass(value):
+        return {
+            _name(f.name): iso(v) if _is_time(f.name) and v else _out(v)
+            for f in fields(value)
+            if (v := getattr(value, f.name), True)[1]
+        }
+    if isinstance(value, Mapping):
+        return {str(k): _out(v) for k, v in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_out(v) for v in value]
+    if isinstance(value, bytes):
+        return show(value)
+    return value
+
+
+def _in(body: Mapping[str, Any], kind: type) -> Json:
+    """Take the fields of `kind` from JSON, times back to nanoseconds; unknown keys are dropped."""
+    plain: Json = {}
+    for f in fields(kind):
+        if (name := _name(f.name)) in body:
+            value = body[name]
+            plain[f.name] = utc_ns(value) if _is_time(f.name) and isinstance(value, str) else value
+    return plain
+
+
+def _is_time(name: str) -> bool:
+    return name.endswith("utc_ns")
+
+
+def _name(name: str) -> str:
+    """`opened_utc_ns` is `opened_at` in JSON, `fault_class` is `class`."""
+    if name == "fault_class":
+        return "class"
+    if name == "utc_ns":
+        return "at"
+    return name.removesuffix("_utc_ns") + "_at" if _is_time(name) else name

@@ -1,0 +1,1 @@
+"""Bytes from a device, one module a kind of device."""

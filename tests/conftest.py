@@ -1,0 +1,80 @@
+"""Fixtures of all tests: the cable, and guards against leaks and a blocked loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from bench_cable import Cable
+
+LOOP_LIMIT_S = 0.5  # a loop that does not turn for so long is blocked, on any machine
+
+
+@pytest.fixture
+def cable(tmp_path: Path) -> Iterator[Cable]:
+    """One board on one cable."""
+    made = Cable(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def no_descriptor_left() -> Iterator[None]:
+    """Fail a test that leaves a descriptor of a tty, file or socket open."""
+    before = _descriptors()
+    yield
+    deadline = time.monotonic() + 2
+    while (left := _descriptors() - before) and time.monotonic() < deadline:
+        threading.Event().wait(0.02)  # threads may still be closing theirs
+    assert not left, f"left open: {sorted(left)}"
+
+
+@pytest_asyncio.fixture(autouse=True)
+async def no_blocked_loop(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """Fail a test during which the event loop did not turn for half a second."""
+    if request.node.get_closest_marker("asyncio") is None:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    main = threading.get_ident()
+    turned = [time.monotonic()]
+    stuck: list[str] = []
+    stop = threading.Event()
+
+    def beat() -> None:
+        turned[0] = time.monotonic()
+        handle[0] = loop.call_later(0.02, beat)
+
+    def watch() -> None:
+        while not stop.wait(0.05):
+            if time.monotonic() - turned[0] > LOOP_LIMIT_S and not stuck:
+                stuck.append("".join(traceback.format_stack(sys._current_frames()[main])))
+
+    handle = [loop.call_soon(beat)]
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    yield
+    stop.set()
+    handle[0].cancel()
+    watcher.join()
+    assert not stuck, f"the loop was blocked here:\n{stuck[0]}"
+
+
+def _descriptors() -> set[tuple[int, str]]:
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+        if "anon_inode" not in target and "/proc/" not in target and target != "/dev/null":
+            found.add((int(name), target))
+    return found
