@@ -37,8 +37,12 @@ class TomlFile:
     def problems(self, exc: ValidationError, *prefix: str | int) -> list[str]:
         """Return pydantic's findings as lines of "file:line: key: what is allowed"."""
         told = []
-        for error in exc.errors():
-            where = (*prefix, *_real_keys(error["loc"]))
+        found = [((*prefix, *_real_keys(error["loc"])), error) for error in exc.errors()]
+        for where, error in found:
+            if error["type"] == "dataclass_type" and any(
+                len(other) > len(where) and other[: len(where)] == where for other, _ in found
+            ):
+                continue  # the other form of a union was meant; its own problem says more
             key = ".".join(str(part) for part in where)
             told.append(f"{self.path}:{self.line_of(*where)}: {key}: {_words(error)}")
         return list(dict.fromkeys(told))
@@ -117,6 +121,16 @@ def _real_keys(loc: tuple[str | int, ...]) -> tuple[str | int, ...]:
     )
 
 
+_PLAIN = {
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "string_type": "a string",
+    "list_type": "an array",
+    "dataclass_type": "a table",
+    "dict_type": "a table",
+}
+
+
 def _words(error: Any) -> str:
     given = error.get("input")
     kind = error["type"]
@@ -127,5 +141,5 @@ def _words(error: Any) -> str:
         return "missing"
     if kind == "value_error":
         return str(context.get("error", error["msg"]))
-    words = error["msg"].removeprefix("Input should be ")
+    words = _PLAIN.get(kind) or error["msg"].removeprefix("Input should be ")
     return f"must be {words}, not {given!r}"[:300]

@@ -1,0 +1,58 @@
+# Two commands do the main things, each sets up what it needs in .venv: make demo, make test.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench fuzz wheel wheel-test debian-packages clean
+
+help: ## This list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "serialwatch needs Python 3.11 or newer; say which: make PYTHON=python3.12"; exit 2; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+		{ echo "python3 cannot make a virtual environment here: make debian-packages"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable . --group dev
+	@touch $(READY)
+
+demo: $(READY) ## Boards without hardware, watched for real (ARGS=--once: end by itself)
+	$(BIN)/serialwatch demo $(ARGS)
+
+test: $(READY) ## All tests (ARGS=-k NAME: some)
+	$(BIN)/pytest $(ARGS)
+
+lint: $(READY) ## Style, types, import rules, rule packs, skills
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	@set -e; for skill in skills/*/main.py; do echo "mypy $$skill"; $(BIN)/mypy --config-file pyproject.toml $$skill; done
+	$(BIN)/lint-imports
+	$(BIN)/serialwatch rules check
+	$(BIN)/serialwatch skills lint
+
+bench: $(READY) ## Throughput, latency and start-up, as a table and as JSON
+	$(BIN)/python tests/bench/run.py $(ARGS)
+
+fuzz: $(READY) ## A million random chunkings give the same hits as one big chunk
+	$(BIN)/python tests/fuzz_chunks.py 1000000
+
+wheel: $(READY) ## Build the wheel into dist/
+	rm -rf dist
+	$(BIN)/python -m build --wheel --outdir dist .
+
+wheel-test: wheel ## Install the wheel into an empty environment; run tests and demo against it
+	tests/wheel.sh
+
+debian-packages: ## What tests and demo use from Debian, if you may install it (apt-get)
+	apt-get update
+	apt-get install --yes --no-install-recommends \
+		python3-venv prometheus qemu-system-arm u-boot-qemu
+
+clean: ## Remove what the targets above made
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

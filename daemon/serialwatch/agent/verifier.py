@@ -1,0 +1,457 @@
+"""Check in code that a report claims nothing beyond what was read.
+
+Codes of a rejection:
+
+    G1  malformed: no text, too long, or an id twice
+    G2  a cited line was not read in this run, or does not exist
+    G3  the quote is not in the cited line, nor in its neighbours
+    G4  the quote says nothing: too short, or only digits
+    G5  the claimed class or cause is not one that this incident shows
+    G6  a number or name in the text occurs in nothing that is cited
+    G7  a cause that comes after its effect
+    G8  a cause from another boot
+    G10 a command or address that no knowledge page has
+    G12 a time finer than capture can tell
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+
+from serialwatch.agent.device_text import MAX_SHOWN, normal, readable, shortened
+from serialwatch.records import (
+    Claims,
+    Conclusion,
+    Evidence,
+    Hypothesis,
+    Incident,
+    Line,
+    NextStep,
+    Report,
+    TimelineEntry,
+    Verdict,
+)
+
+Ledger = Mapping[tuple[str, int], Line]
+
+MAX_CLAIM = 240  # characters
+MIN_QUOTE = 8  # characters, or the whole line
+MAX_UNCONFIRMED = 0.6  # confidence without a verified cause
+MAX_INCONCLUSIVE = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Something a report said and may not say."""
+
+    id: str  # of the conclusion, or "title", "class", "step 1", ...
+    code: str  # G1 .. G12
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A report of which every word has been checked."""
+
+    report: Report
+    dropped: tuple[Rejection, ...]  # one a claim that is gone
+    changed: tuple[Rejection, ...]  # what was weakened, moved or replaced
+
+
+def verify(
+    draft: Report,
+    ledger: Ledger,
+    results: Mapping[str, object],
+    incident: Incident,
+    known_pages: Mapping[str, str],
+) -> Verified:
+    """Return `draft` without what its evidence does not carry.
+
+    `ledger` has the lines read in this run, `results` what its skills answered by id (JSON
+    values), `known_pages` the text of the knowledge pages by id.
+    """
+    return _Check(ledger, results, incident, known_pages).report(draft)
+
+
+class _Rejected(Exception):  # noqa: N818  (a verdict, not an error of ours)
+    def __init__(self, code: str, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+        self.why = why
+
+
+class _Check:
+    def __init__(
+        self,
+        ledger: Ledger,
+        results: Mapping[str, object],
+        incident: Incident,
+        pages: Mapping[str, str],
+    ) -> None:
+        self.ledger = ledger
+        self.results = results
+        self.incident = incident
+        self.pages = pages
+        self.facts = _facts(incident)
+        self.dropped: list[Rejection] = []
+        self.changed: list[Rejection] = []
+
+    def report(self, draft: Report) -> Verified:
+        kept: list[Conclusion] = []
+        for conclusion in draft.conclusions:
+            try:
+                kept.append(self._conclusion(conclusion, {c.id for c in kept}))
+            except _Rejected as no:
+                self.dropped.append(Rejection(conclusion.id, no.code, no.why))
+        whole = self._sources(kept)
+        verdict, confidence = self._verdict(draft, kept)
+        fault_class = self._fault_class(draft)
+        report = replace(
+            draft,
+            title=self._title(draft.title, whole),
+            fault_class=fault_class,
+            verdict=verdict,
+            confidence=confidence,
+            conclusions=tuple(kept),
+            hypotheses=self._hypotheses(draft.hypotheses, whole, verdict),
+            timeline=self._timeline(draft.timeline),
+            unknowns=self._texts("unknown", draft.unknowns, whole),
+            next_steps=self._steps(draft.next_steps, whole),
+            not_checked=self._texts("not checked", draft.not_checked, whole),
+            claims=Claims(verified=len(kept), dropped=len(self.dropped)),
+        )
+        return Verified(report, tuple(self.dropped), tuple(self.changed))
+
+    def _conclusion(self, said: Conclusion, taken: set[str]) -> Conclusion:
+        claim = " ".join(said.claim.split())
+        if not claim or len(claim) > MAX_CLAIM or not claim.isprintable():
+            raise _Rejected("G1", f"a claim has 1 to {MAX_CLAIM} printable characters")
+        if said.id in taken:
+            raise _Rejected("G1", f"there is a {said.id} already")
+        checked = replace(
+            said,
+            claim=claim,
+            evidence=self._evidence(said),
+            knowledge=tuple(page for page in said.knowledge if page in self.pages),
+            results=tuple(name for name in said.results if name in self.results),
+        )
+        self._supported(claim, self._sources([checked]))
+        return self._cause(checked) if checked.kind == "cause" else checked
+
+    def _evidence(self, said: Conclusion) -> tuple[Evidence, ...]:
+        good: list[Evidence] = []
+        last: _Rejected | None = None
+        for cited in said.evidence:
+            try:
+                found = self._cited(cited, said.id)
+            except _Rejected as no:
+                last = no
+                self.changed.append(Rejection(said.id, no.code, f"not cited: {no.why}"))
+            else:
+                if found not in good:
+                    good.append(found)
+        if good:
+            return tuple(good)
+        raise last or _Rejected("G2", "no line is cited")
+
+    def _cited(self, cited: Evidence, claim_id: str) -> Evidence:
+        line = self.ledger.get((cited.port, cited.seq))
+        if line is None:
+            raise _Rejected("G2", f"{cited.ref} was not read in this run")
+        quote = normal(cited.quote)
+        whole = normal(readable(line.raw))
+        if not quote or not re.search(r"[^\W\d_]", quote) and quote != whole:
+            raise _Rejected("G4", f"{cited.ref}: the quote has no words")
+        if len(quote) < MIN_QUOTE and quote != whole:
+            raise _Rejected("G4", f"{cited.ref}: quote at least {MIN_QUOTE} characters")
+        if quote in whole:
+            return replace(cited, quote=quote)
+        if (close := _closest(quote, whole)) is not None:
+            self.changed.append(Rejection(claim_id, "G3", f"{cited.ref}: quote put right"))
+            return replace(cited, quote=close)
+        for near in sorted(range(cited.seq - 5, cited.seq + 6), key=lambda s: abs(s - cited.seq)):
+            other = self.ledger.get((cited.port, near))
+            if other is not None and quote in normal(readable(other.raw)):
+                self.changed.append(Rejection(claim_id, "G3", f"{cited.ref}: it is in L{near}"))
+                return Evidence(cited.port, near, quote)
+        raise _Rejected("G3", f"the quote is not in {cited.ref}")
+
+    def _cause(self, said: Conclusion) -> Conclusion:
+        """Return the claim, as an inference only where it cannot be a cause."""
+        incident = self.incident
+        here = [e for e in said.evidence if e.port == incident.port]
+        problem: tuple[str, str] | None = None
+        if not here:
+            problem = ("G5", f"no line of {incident.port} is cited")
+        elif incident.outcome_seq and min(e.seq for e in here) >= incident.outcome_seq:
+            problem = ("G7", "what it cites comes after the effect")
+        elif incident.last_seq and min(e.seq for e in here) > incident.last_seq:
+            problem = ("G7", "what it cites comes after the effect")
+        elif all(self.ledger[e.port, e.seq].boot != incident.boot for e in here):
+            problem = ("G8", f"what it cites is not of boot {incident.boot}")
+        if problem is None:
+            return said
+        self.changed.append(Rejection(said.id, problem[0], f"no cause, {problem[1]}"))
+        return replace(said, kind="inference")
+
+    def _supported(self, text: str, sources: _Sources) -> None:
+        """Raise unless each number, line and mixed name in `text` is in `sources`."""
+        rest = text
+        for ref in _LINE_REF.finditer(text):
+            port = ref.group("port") or self.incident.port
+            if (port, int(ref.group("seq"))) not in self.ledger:
+                raise _Rejected("G2", f"{ref.group()} was not read in this run")
+            rest = rest.replace(ref.group(), " ")
+        if unsupported := sources.missing(rest):
+            raise _Rejected("G6", f"{unsupported!r} is in nothing that is cited")
+        if _TOO_FINE.search(rest) and _TOO_FINE.search(sources.text) is None:
+            raise _Rejected("G12", "times are known to about a millisecond")
+
+    def _sources(self, conclusions: Sequence[Conclusion]) -> _Sources:
+        cited = {
+            (e.port, e.seq): self.ledger[e.port, e.seq] for c in conclusions for e in c.evidence
+        }
+        texts = [self.facts]
+        texts += [readable(line.raw) for line in cited.values()]
+        texts += [
+            json.dumps(self.results[name], ensure_ascii=False, default=str)
+            for name in {name for c in conclusions for name in c.results}
+        ]
+        texts += [self.pages[page] for page in {page for c in conclusions for page in c.knowledge}]
+        texts += [f"{line.port} {line.boot}" for line in cited.values()]
+        return _Sources(texts, _counts(cited.values(), self.ledger), _spans_s(cited.values()))
+
+    def _verdict(self, draft: Report, kept: Sequence[Conclusion]) -> tuple[Verdict, float]:
+        confidence = min(max(draft.confidence, 0.0), 1.0)
+        if not kept:
+            return "inconclusive", min(confidence, MAX_INCONCLUSIVE)
+        if any(c.kind == "cause" for c in kept):
+            return draft.verdict, confidence
+        weaker: Verdict = "likely" if draft.verdict == "confirmed" else draft.verdict
+        return weaker, min(confidence, MAX_UNCONFIRMED)
+
+    def _fault_class(self, draft: Report) -> str:
+        shown = {self.incident.trigger, "unknown", *(hit.trigger for hit in self.incident.hits)}
+        if draft.fault_class in shown:
+            return draft.fault_class
+        self.changed.append(
+            Rejection("class", "G5", f"{shortened(draft.fault_class, 60)!r} was not seen here")
+        )
+        return self.incident.trigger
+
+    def _title(self, title: str, whole: _Sources) -> str:
+        one_line = shortened(" ".join(title.split()), 120)
+        try:
+            if not one_line or not one_line.isprintable():
+                raise _Rejected("G1", "no title")
+            self._supported(one_line, whole)
+        except _Rejected as no:
+            self.changed.append(Rejection("title", no.code, no.why))
+            return self.incident.title
+        return one_line
+
+    def _hypotheses(
+        self, said: Sequence[Hypothesis], whole: _Sources, verdict: Verdict
+    ) -> tuple[Hypothesis, ...]:
+        kept = []
+        for hypothesis in said:
+            if not self._passes(f"hypothesis {len(kept) + 1}", hypothesis.text, whole, pages=True):
+                continue
+            score = min(max(hypothesis.score, 0.0), 1.0)
+            if hypothesis.status == "confirmed" and verdict != "confirmed":
+                hypothesis = replace(hypothesis, status="open")  # noqa: PLW2901
+            kept.append(replace(hypothesis, score=score))
+        return tuple(kept)
+
+    def _timeline(self, said: Sequence[TimelineEntry]) -> tuple[TimelineEntry, ...]:
+        """Take text and time of an entry from the line itself; leave out lines not read."""
+        kept = {}
+        for entry in said:
+            line = self.ledger.get((entry.port, entry.seq))
+            if line is not None:
+                text = shortened(readable(line.raw), MAX_SHOWN)
+                kept[entry.port, entry.seq] = replace(entry, utc_ns=line.utc_ns, text=text)
+        return tuple(sorted(kept.values(), key=lambda e: (e.utc_ns, e.port, e.seq)))
+
+    def _texts(self, name: str, said: Sequence[str], whole: _Sources) -> tuple[str, ...]:
+        return tuple(text for text in said if self._passes(name, text, whole, pages=True))
+
+    def _steps(self, said: Sequence[NextStep], whole: _Sources) -> tuple[NextStep, ...]:
+        kept = []
+        for step in said:
+            name = f"step {len(kept) + 1}"
+            if not self._passes(name, step.text, whole, pages=True):
+                continue
+            if strange := self._strange_command(step.text):
+                self.changed.append(Rejection(name, "G10", f"no page has {strange!r}"))
+                continue
+            kept.append(step)
+        return tuple(kept)
+
+    def _passes(self, name: str, text: str, whole: _Sources, *, pages: bool) -> bool:
+        """Tell whether a side remark may stay; it may use any knowledge page known."""
+        sources = whole.with_texts(self.pages.values()) if pages else whole
+        try:
+            if not text.strip() or not text.isprintable() or len(text) > 2 * MAX_CLAIM:
+                raise _Rejected("G1", "no text, or too long")
+            self._supported(text, sources)
+        except _Rejected as no:
+            self.changed.append(Rejection(name, no.code, no.why))
+            return False
+        return True
+
+    def _strange_command(self, text: str) -> str:
+        known = "\n".join(self.pages.values())
+        for quoted in _COMMAND.finditer(text):
+            command = quoted.group("command") or quoted.group("url")
+            if not command.startswith("serialwatch ") and command not in known:
+                return str(command)
+        return ""
+
+
+class _Sources:
+    """Texts in which a claim's numbers and names must be found."""
+
+    def __init__(
+        self, texts: Iterable[str], counts: frozenset[int], spans_s: Sequence[float]
+    ) -> None:
+        self.text = normal("\n".join(texts)).lower()
+        self.counts = counts
+        self.spans_s = spans_s
+        self.numbers = _numbers_in(self.text)
+
+    def with_texts(self, texts: Iterable[str]) -> _Sources:
+        return _Sources([self.text, *texts], self.counts, self.spans_s)
+
+    def missing(self, text: str) -> str:
+        """Return the first number or mixed name of `text` that is not here, "" for none."""
+        for token in _TOKEN.finditer(normal(text).lower()):
+            word = token.group()
+            if word in _NUMBER_WORDS:
+                if not self._has_number(str(_NUMBER_WORDS[word])):
+                    return word
+            elif word[0].isdigit():
+                if not self._has_number(word):
+                    return word
+            elif any(c.isdigit() for c in word) or _HEX_WORD.fullmatch(word):
+                if not self._has_name(word):
+                    return word
+        return ""
+
+    def _has_name(self, word: str) -> bool:
+        if _HEX_WORD.fullmatch(word) and int(word, 16) in self.numbers:
+            return True
+        return re.search(rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9])", self.text) is not None
+
+    def _has_number(self, word: str) -> bool:
+        if word.startswith("0x"):
+            return int(word, 16) in self.numbers
+        plain = word.replace(",", "") if _THOUSANDS.fullmatch(word) else word
+        if not plain.isdigit():
+            return self._has_decimal(plain)
+        value = int(plain)
+        if value in self.numbers or value in self.counts:
+            return True
+        if _HEX_WORD.fullmatch(plain) and int(plain, 16) in self.numbers:
+            return True
+        return any(value in {round(s), round(s * 1000)} for s in self.spans_s)
+
+    def _has_decimal(self, word: str) -> bool:
+        if re.search(rf"(?<![\d.]){re.escape(word)}(?!\d)", self.text):
+            return True
+        if not re.fullmatch(r"\d+\.\d{1,3}", word):
+            return False
+        places = len(word.partition(".")[2])
+        return any(
+            f"{value:.{places}f}" == word for s in self.spans_s for value in (s, s * 1000)
+        )
+
+
+_LINE_REF = re.compile(r"\b(?:(?P<port>[a-z0-9][a-z0-9_-]{0,31}):)?L(?P<seq>\d{1,15})\b")
+_TOKEN = re.compile(
+    r"(?<![\w])0x[0-9a-f]+\b|(?<!\w)(?<!\d\.)\d+(?:[.,]\d+)*(?![a-z]*\d)|[a-z0-9_]+"
+)
+_HEX_WORD = re.compile(r"[0-9a-f]{8,}")
+_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
+_TOO_FINE = re.compile(r"\d ?(?:µs|us|ns|microseconds?|nanoseconds?)\b")
+_COMMAND = re.compile(r"`(?P<command>[^`]+)`|(?P<url>\b[a-z][a-z0-9+.-]*://\S+)")
+# "one" and "two" count nothing in most sentences ("one of", "two lines later").
+_NUMBER_WORDS = {
+    word: value
+    for value, word in enumerate(
+        "three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+        "sixteen seventeen eighteen nineteen twenty".split(),
+        start=3,
+    )
+} | {"thirty": 30, "forty": 40, "fifty": 50, "hundred": 100, "thousand": 1000}
+
+
+def _numbers_in(text: str) -> frozenset[int]:
+    """Return each number of `text`, decimal and hexadecimal with and without 0x."""
+    found = {int(token[2:], 16) for token in re.findall(r"0x[0-9a-f]{1,32}", text)}
+    found |= {int(token) for token in re.findall(r"(?<![0-9a-z])\d{1,20}(?![0-9])", text)}
+    found |= {int(token) for token in re.findall(r"(?<=[g-wyz_])\d{1,20}(?![0-9])", text)}
+    found |= {int(token, 16) for token in re.findall(r"\b[0-9a-f]{4,32}\b", text)}
+    return frozenset(found)
+
+
+def _facts(incident: Incident) -> str:
+    """Return what the daemon itself knows of the incident, as text."""
+    known: list[object] = [
+        incident.id,
+        incident.port,
+        incident.boot,
+        incident.count,
+        incident.title,
+        incident.firmware,
+        incident.outcome,
+        incident.outcome_cause,
+        len(incident.seen_before),
+        len(incident.linked),
+        *incident.seen_before,
+        *incident.linked,
+        *incident.fields.values(),
+    ]
+    for hit in incident.hits:
+        known += [hit.trigger, hit.title, hit.count, *hit.fields.values()]
+    return "\n".join(str(value) for value in known)
+
+
+def _counts(cited: Iterable[Line], ledger: Ledger) -> frozenset[int]:
+    """Return what code can count about the cited lines."""
+    lines = list(cited)
+    found = {len(lines)}
+    for one, other in itertools.combinations(lines, 2):
+        if one.port == other.port:
+            found |= {abs(one.seq - other.seq), abs(one.boot - other.boot)}
+    shapes = {_shape(line) for line in lines}
+    if shapes:
+        found.add(sum(_shape(line) in shapes for line in ledger.values()))
+    return frozenset(found)
+
+
+def _shape(line: Line) -> tuple[str, bytes]:
+    return line.port, re.sub(rb"\d+", b"0", line.raw)
+
+
+def _spans_s(cited: Iterable[Line]) -> list[float]:
+    lines = list(cited)[:12]
+    return [
+        abs(one.utc_ns - other.utc_ns) / 1e9 for one, other in itertools.combinations(lines, 2)
+    ]
+
+
+def _closest(quote: str, whole: str) -> str | None:
+    """Return the part of the line that `quote` misquotes, None if it is another text."""
+    matcher = SequenceMatcher(None, quote, whole, autojunk=False)
+    block = matcher.find_longest_match()
+    start = max(0, block.b - block.a)
+    window = whole[start : start + len(quote)]
+    if SequenceMatcher(None, quote, window, autojunk=False).ratio() >= 0.90:
+        return window.strip()
+    return None

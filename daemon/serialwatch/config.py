@@ -1,0 +1,302 @@
+"""The configuration: one TOML file, checked once, then frozen.
+
+No file is needed: `serialwatch run --port dut1=/dev/...` works with the defaults here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
+
+from serialwatch.tomlfile import TomlError, TomlFile, read_toml
+
+SYSTEM_CONFIG = Path("/etc/serialwatch/serialwatch.toml")
+PORT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
+
+_STRICT = ConfigDict(extra="forbid")
+_UNSTABLE = re.compile(r"/dev/tty(?:USB|ACM)\d+")
+
+
+def _bit_rate(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 20_000_000:
+        raise ValueError(f"must be a number such as 115200 (bit/s), not {value!r}")
+    return value
+
+
+def _listen(value: str) -> str:
+    if value and not re.fullmatch(r"(?:[\w.-]+|\[[0-9a-fA-F:]+\]):\d{1,5}", value):
+        raise ValueError(f'must be HOST:PORT such as "127.0.0.1:9808", or "" for none, not {value!r}')
+    return value
+
+
+def _regex(value: str) -> str:
+    try:
+        re.compile(value.encode())
+    except re.error as exc:
+        raise ValueError(f"is no regular expression: {exc}") from exc
+    return value
+
+
+BitRate = Annotated[Any, AfterValidator(_bit_rate)]
+Flag = Annotated[bool, Strict()]
+Whole = Annotated[int, Strict()]
+
+
+@dataclass(frozen=True, slots=True)
+class ResetStep:
+    """One step of a reset by modem lines: set them, then wait."""
+
+    __pydantic_config__ = _STRICT
+
+    dtr: Flag | None = None
+    rts: Flag | None = None
+    ms: Annotated[Whole, Field(ge=0, le=10_000)] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ResetCommand:
+    """A program that resets the board, e.g. one that switches its supply."""
+
+    __pydantic_config__ = _STRICT
+
+    command: Annotated[list[str], Field(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class PortConfig:
+    """One port of the bench."""
+
+    __pydantic_config__ = _STRICT
+
+    device: Annotated[str, Field(min_length=1)]
+    name: str = ""  # from the table's name
+    bit_rate: BitRate = 115200  # bit/s
+    eol: Literal["auto", "lf", "cr"] = "auto"
+    dtr: Flag | None = None  # None: as it is found
+    rts: Flag | None = None
+    write: Flag = True  # False: nobody may send, whatever rights they have
+    reset: list[ResetStep] | ResetCommand = field(default_factory=list)
+    ready: Annotated[str, AfterValidator(_regex)] = ""  # a line that says "boot finished"
+    expect_faults: Flag = False  # the firmware crashes on purpose: count, never wake
+    allow_unstable: Flag = False  # ttyUSBn may be another board after a reboot
+    line_errors: Flag = False  # cp210x: count line errors, which turns bad bytes into NUL
+    rules: list[str] = field(default_factory=list)  # packs to apply; empty: all
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonConfig:
+    """Where the daemon keeps and shows itself; empty: the place of the system or the user."""
+
+    __pydantic_config__ = _STRICT
+
+    state_dir: str = ""
+    run_dir: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiConfig:
+    """The loopback TCP listener."""
+
+    __pydantic_config__ = _STRICT
+
+    listen: Annotated[str, AfterValidator(_listen)] = "127.0.0.1:9808"  # "": none
+    token_file: str = ""  # whoever knows its content may view over TCP
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """How long logs are kept: by age and by size of all ports."""
+
+    __pydantic_config__ = _STRICT
+
+    keep_days: Annotated[Whole, Field(ge=1)] = 90
+    keep_bytes: Annotated[Whole, Field(ge=1_000_000)] = 20_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """The investigator; without `base_url` no model is asked."""
+
+    __pydantic_config__ = _STRICT
+
+    base_url: str = ""
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyConfig:
+    """A program that is run once for each new report; it gets the report as JSON on stdin."""
+
+    __pydantic_config__ = _STRICT
+
+    command: Annotated[list[str], Field(min_length=1)]
+    severity: Literal["warning", "error", "critical"] = "error"  # and above
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything, checked."""
+
+    __pydantic_config__ = _STRICT
+
+    daemon: DaemonConfig = DaemonConfig()
+    api: ApiConfig = ApiConfig()
+    log: LogConfig = LogConfig()
+    agent: AgentConfig = AgentConfig()
+    notify: list[NotifyConfig] = field(default_factory=list)
+    port: dict[str, PortConfig] = field(default_factory=dict)
+
+
+_ADAPTER = TypeAdapter(Config)
+_TABLES = tuple(f.name for f in fields(Config))
+
+
+def load_config(path: Path | None, ports: Sequence[str] = ()) -> Config:
+    """Read a file (None: the system's, or nothing if there is none) and add `NAME=DEVICE` ports.
+
+    Raises:
+        TomlError: every problem with file, line, key and what is allowed.
+
+    """
+    if path is None and not SYSTEM_CONFIG.exists():
+        file = TomlFile("--port", "", {})
+    else:
+        file = read_toml(path or SYSTEM_CONFIG)
+    try:
+        config = _ADAPTER.validate_python(file.data)
+    except ValidationError as exc:
+        raise TomlError(_explained(file, exc)) from exc
+    problems = _problems(file, config)
+    named = dict(config.port)
+    for text in ports:
+        name, _, device = text.partition("=")
+        if not device:
+            problems.append(f"--port {text}: must be NAME=DEVICE such as dut1=/dev/ttyUSB0")
+        elif not PORT_NAME.fullmatch(name):
+            problems.append(f"--port {text}: {_bad_name(name)}")
+        elif name in named:
+            problems.append(f"--port {text}: port {name!r} is already configured")
+        else:
+            named[name] = PortConfig(device=device, allow_unstable=True)
+    seen: dict[str, str] = {}
+    for name, port in named.items():
+        if (other := seen.setdefault(port.device, name)) != name and port.device != "pty:":
+            line = file.line_of("port", name, "device")
+            problems.append(
+                f'{file.path}:{line}: port "{name}": device {port.device} is already port "{other}"'
+            )
+    if problems:
+        raise TomlError(problems)
+    return _with_names(config, named)
+
+
+def config_to_json(config: Config) -> dict[str, Any]:
+    """Return the configuration as plain data, in the shape of the file."""
+    return {name: _plain(getattr(config, name)) for name in _TABLES}
+
+
+def state_dir(config: Config) -> Path:
+    """Return where logs and the database are kept."""
+    if config.daemon.state_dir:
+        return Path(config.daemon.state_dir)
+    if os.geteuid() == 0:
+        return Path("/var/lib/serialwatch")
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    return Path(home) / "serialwatch"
+
+
+def run_dir(config: Config | None = None) -> Path:
+    """Return where the socket is: the system's for root, the user's for anybody else."""
+    if config is not None and config.daemon.run_dir:
+        return Path(config.daemon.run_dir)
+    if os.geteuid() == 0:
+        return Path("/run/serialwatch")
+    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/serialwatch-{os.geteuid()}"  # noqa: S108 -- made 0700 by us
+    return Path(runtime) / "serialwatch"
+
+
+def config_home() -> Path:
+    """Return the user's XDG configuration folder."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+
+
+def _problems(file: TomlFile, config: Config) -> list[str]:
+    told = []
+    for name, port in config.port.items():
+        if not PORT_NAME.fullmatch(name):
+            told.append(f"{file.path}:{file.line_of('port', name)}: {_bad_name(name)}")
+        if port.name:
+            told.append(f"{file.path}:{file.line_of('port', name, 'name')}: unknown key")
+        if _UNSTABLE.fullmatch(port.device) and not port.allow_unstable:
+            told.append(
+                f'{file.path}:{file.line_of("port", name, "device")}: port "{name}": '
+                f"{port.device} may be another board after a reboot; use its link in "
+                "/dev/serial/by-id, or say allow_unstable = true"
+            )
+    return told
+
+
+def _explained(file: TomlFile, exc: ValidationError) -> list[str]:
+    told = file.problems(exc)
+    known: Mapping[str, tuple[str, ...]] = {
+        "port": tuple(f.name for f in fields(PortConfig) if f.name != "name"),
+        "daemon": tuple(f.name for f in fields(DaemonConfig)),
+        "api": tuple(f.name for f in fields(ApiConfig)),
+        "log": tuple(f.name for f in fields(LogConfig)),
+        "agent": tuple(f.name for f in fields(AgentConfig)),
+        "notify": tuple(f.name for f in fields(NotifyConfig)),
+    }
+    out = []
+    for problem in told:
+        place, key, words = problem.split(": ", 2)
+        parts = key.split(".")
+        if words == "unknown key":
+            allowed = _TABLES if len(parts) == 1 else known.get(parts[0], ())
+            if "reset" in parts[:-1]:
+                allowed = ("dtr", "rts", "ms", "command")
+            words += f"; known here: {', '.join(allowed)}" if allowed else ""
+        if parts[0] == "port" and len(parts) > 2:
+            key = f'port "{parts[1]}": {".".join(parts[2:])}'
+        out.append(f"{place}: {key}{'' if words.startswith('must') else ':'} {words}")
+    return out
+
+
+def _bad_name(name: str) -> str:
+    return (
+        f"port name {name!r} must be 1 to 32 of a-z, 0-9, - and _, beginning with a letter or digit"
+    )
+
+
+def _with_names(config: Config, ports: Mapping[str, PortConfig]) -> Config:
+    named = {
+        name: PortConfig(**{f.name: getattr(port, f.name) for f in fields(port)} | {"name": name})
+        for name, port in ports.items()
+    }
+    return Config(
+        daemon=config.daemon,
+        api=config.api,
+        log=config.log,
+        agent=config.agent,
+        notify=config.notify,
+        port=named,
+    )
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {
+            f.name: _plain(v)
+            for f in fields(value)
+            if f.name != "name" and (v := getattr(value, f.name)) is not None
+        }
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    return value

@@ -1,0 +1,1 @@
+"""The daemon itself: what starts, runs and stops together."""

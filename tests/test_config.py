@@ -1,0 +1,132 @@
+from pathlib import Path
+
+import pytest
+
+from serialwatch.config import ResetCommand, ResetStep, config_to_json, load_config
+from serialwatch.tomlfile import TomlError
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "serialwatch.toml"
+    path.write_text(text)
+    return path
+
+
+def problems(tmp_path: Path, text: str) -> list[str]:
+    with pytest.raises(TomlError) as caught:
+        load_config(written(tmp_path, text))
+    return [p.replace(f"{tmp_path}/", "") for p in caught.value.problems]
+
+
+def test_no_file_and_one_named_port_is_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("serialwatch.config.SYSTEM_CONFIG", tmp_path / "none.toml")
+
+    config = load_config(None, ["dut1=/dev/ttyUSB0"])
+
+    assert config.port["dut1"].device == "/dev/ttyUSB0"
+    assert config.port["dut1"].name == "dut1"
+    assert config.port["dut1"].bit_rate == 115200
+
+
+def test_an_unknown_key_names_file_line_key_and_what_is_known(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, '[log]\nkeep_days = 3\nkeep_byte = 5\n')
+
+    assert problem == "serialwatch.toml:3: log.keep_byte: unknown key; known here: keep_days, keep_bytes"
+
+
+def test_an_unknown_table_is_told(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, "[prot.dut1]\ndevice = '/x'\n")
+
+    assert problem.startswith("serialwatch.toml:1: prot: unknown key; known here: daemon, api, log")
+
+
+def test_a_wrong_type_names_the_port_and_what_is_allowed(tmp_path: Path) -> None:
+    told = problems(tmp_path, '[port.dut1]\ndevice = "/x"\nbit_rate = "115k2"\nwrite = "no"\n')
+
+    assert told == [
+        'serialwatch.toml:3: port "dut1": bit_rate must be a number such as 115200 (bit/s), not \'115k2\'',
+        'serialwatch.toml:4: port "dut1": write must be true or false, not \'no\'',
+    ]
+
+
+def test_a_missing_device_is_told(tmp_path: Path) -> None:
+    assert problems(tmp_path, "[port.dut1]\nbit_rate = 9600\n") == [
+        'serialwatch.toml:1: port "dut1": device: missing'
+    ]
+
+
+def test_a_duplicate_port_is_no_toml(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, '[port.a]\ndevice = "/x"\n[port.a]\ndevice = "/y"\n')
+
+    assert problem.startswith("serialwatch.toml:3: not TOML: ")
+
+
+def test_two_ports_cannot_have_one_device(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, '[port.a]\ndevice = "/x"\n[port.b]\ndevice = "/x"\n')
+
+    assert problem == 'serialwatch.toml:4: port "b": device /x is already port "a"'
+
+
+def test_a_named_port_cannot_double_a_configured_one(tmp_path: Path) -> None:
+    path = written(tmp_path, '[port.a]\ndevice = "/x"\n')
+
+    with pytest.raises(TomlError, match="port 'a' is already configured"):
+        load_config(path, ["a=/y"])
+
+
+@pytest.mark.parametrize("text", ["dut1", "=x", "DUT=/x", "a/b=/x"])
+def test_a_bad_port_argument_is_told(tmp_path: Path, text: str) -> None:
+    with pytest.raises(TomlError, match="--port"):
+        load_config(written(tmp_path, ""), [text])
+
+
+def test_a_bad_port_name_is_told(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, '[port."../x"]\ndevice = "/x"\n')
+
+    assert "port name '../x' must be 1 to 32 of a-z" in problem
+
+
+def test_a_number_in_dev_is_no_identity(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, '[port.a]\ndevice = "/dev/ttyUSB0"\n')
+
+    assert problem.startswith('serialwatch.toml:2: port "a": /dev/ttyUSB0 may be another board')
+
+
+def test_resets_are_steps_or_a_command(tmp_path: Path) -> None:
+    config = load_config(
+        written(
+            tmp_path,
+            '[port.a]\ndevice = "/x"\nreset = [{rts = true, ms = 100}, {rts = false}]\n'
+            '[port.b]\ndevice = "/y"\nreset = {command = ["power", "cycle"]}\n',
+        )
+    )
+
+    assert config.port["a"].reset == [ResetStep(rts=True, ms=100), ResetStep(rts=False)]
+    assert config.port["b"].reset == ResetCommand(command=["power", "cycle"])
+
+
+def test_a_bad_reset_step_names_its_line(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, '[port.a]\ndevice = "/x"\nreset = [{volts = 3}]\n')
+
+    assert problem.startswith('serialwatch.toml:3: port "a": reset.0.volts: unknown key')
+
+
+@pytest.mark.parametrize(("text", "line"), [("[port.c\n", 1), ("\n\nx = \n", 3), ('a = "\n', 1)])
+def test_what_is_no_toml_names_the_line(tmp_path: Path, text: str, line: int) -> None:
+    (problem,) = problems(tmp_path, text)
+
+    assert problem.startswith(f"serialwatch.toml:{line}: not TOML: ")
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(TomlError, match="none.toml: no such file"):
+        load_config(tmp_path / "none.toml")
+
+
+def test_what_is_shown_can_be_read_again(tmp_path: Path) -> None:
+    text = '[port.a]\ndevice = "/x"\nrts = false\n[[notify]]\ncommand = ["mail"]\n'
+    shown = config_to_json(load_config(written(tmp_path, text)))
+
+    assert shown["port"]["a"]["rts"] is False
+    assert "dtr" not in shown["port"]["a"]
+    assert shown["notify"] == [{"command": ["mail"], "severity": "error"}]
