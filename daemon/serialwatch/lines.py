@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 Eol = Literal["lf", "cr"]
 
 MAX_LINE = 16 * 1024  # bytes; longer lines are cut, each piece has its own number
 AUTO_CR_AFTER = 4 * 1024  # bytes of one line with CRs and no LF: the console ends lines with CR
+
+# One line with its end. What no pattern matches at the end of a log is the unfinished line. The
+# bytes without the end are `match.group().rstrip(b"\r\n")`.
+LINE: dict[Eol, re.Pattern[bytes]] = {
+    "lf": re.compile(rb"[^\n]{0,%d}+\n|[^\n]{%d}\r*+\n?+" % (MAX_LINE - 1, MAX_LINE)),
+    "cr": re.compile(
+        rb"[^\r\n]{0,%d}+(?:\r++\n?+|\n)|[^\r\n]{%d}\r*+\n?+" % (MAX_LINE - 1, MAX_LINE)
+    ),
+}
+_REST_OF_END = re.compile(rb"\r*+\n?+")
+_CR_END = re.compile(rb"\r++\n?+|\n")
 
 
 class Splitter:
@@ -22,71 +34,145 @@ class Splitter:
         self.eol: Eol = eol
         self._tail: list[bytes] = []  # the unfinished line
         self._tail_bytes = 0
-        self._has_cr = False  # in the tail
-        self._after_end = False  # a CR of an end (or a cut) may still be followed by its rest
+        self._tail_has_cr = False
+        self._is_in_end = False  # the last line is complete, more CRs or an LF may belong to it
 
-    def feed(self, data: bytes) -> tuple[bytes, int]:
-        """Take the next bytes; return the lines they complete, each ended by one LF, and how many.
+    @property
+    def filled(self) -> int:
+        """All that matters for the bytes to come: the size of the unfinished line.
 
-        CRs before an LF are kept; an end by CR or by a cut becomes LF.
+        -1: the last line is complete, but more CRs or an LF may still belong to its end.
         """
-        if (
-            self.eol == "lf"
-            and not self._after_end
-            and self._tail_bytes + len(data) <= MAX_LINE
-        ):
-            # The common case: no cut is possible, LF is all that counts.
-            end = data.rfind(b"\n") + 1
-            if not end:
-                self._keep(data)
-                return b"", 0
-            text = b"".join((*self._tail, data[:end])) if self._tail else data[:end]
-            self._tail.clear()
-            self._tail_bytes = 0
-            if end < len(data):
-                self._keep(data[end:])
-            return text, text.count(b"\n")
-        return self._feed_slowly(data)
-
-    def partial(self) -> bytes:
-        """Return the unfinished line, e.g. a prompt."""
-        return b"".join(self._tail)
+        return -1 if self._is_in_end else self._tail_bytes
 
     @property
     def partial_bytes(self) -> int:
         """How many bytes the unfinished line has."""
         return self._tail_bytes
 
+    def partial(self) -> bytes:
+        """Return the unfinished line, e.g. a prompt."""
+        return b"".join(self._tail)
+
+    def feed(self, data: bytes) -> tuple[bytes, int]:
+        """Take the next bytes; return the lines they complete, each ended by one LF, and how many.
+
+        CRs before an LF are kept; an end by CR or by a cut becomes LF.
+        """
+        if self.eol == "lf" and not self._is_in_end and self._tail_bytes + len(data) < MAX_LINE:
+            # Nearly always: nothing can be cut, LF is all that counts.
+            end = data.rfind(b"\n") + 1
+            if not end:
+                self._keep(data)
+                return b"", 0
+            text = self._take(data[:end])
+            if end < len(data):
+                self._keep(data[end:])
+            return text, text.count(b"\n")
+        text = b"".join(self._cut(data))
+        return text, text.count(b"\n")
+
     def cr_switch(self, data: bytes) -> int | None:
         """Return after how many bytes of `data` an "auto" console turns out to end lines by CR.
 
-        None (nearly always): not within `data`. Ask before `feed`; feed only up to there, then go
-        on with a new splitter of `eol` "cr".
+        That is where a line of `AUTO_CR_AFTER` bytes or more, CRs among them, goes on with
+        something else than CR or LF. None (nearly always): not within `data`. Ask before `feed`;
+        feed only up to there, then go on with a new splitter of `eol` "cr".
         """
-        if self.eol == "cr" or self._tail_bytes + len(data) < AUTO_CR_AFTER:
+        size = len(data)
+        if self.eol == "cr" or self._tail_bytes + size <= AUTO_CR_AFTER:
             return None
-        at = -self._tail_bytes  # where the current line starts, seen from `data`
-        has_cr = self._tail_bytes > 0 and any(b"\r" in part for part in self._tail)
-        while at + AUTO_CR_AFTER <= len(data):
-            end = at + AUTO_CR_AFTER
-            if (lf := data.rfind(b"\n", max(at, 0), end)) >= 0:
-                at, has_cr = lf + 1, False
+        if not self._tail_has_cr and b"\r" not in data:
+            return None
+        start = -self._tail_bytes  # of the current line, seen from `data`
+        cr = -1 if self._tail_has_cr else None
+        if self._is_in_end:
+            start = _end_of_end(data, 0)
+        while start + AUTO_CR_AFTER < size:
+            lf = data.rfind(b"\n", max(start, 0), max(start + AUTO_CR_AFTER, 0))
+            if lf >= 0:  # every line up to here was short
+                start, cr = lf + 1, None
                 continue
-            if has_cr or b"\r" in data[max(at, 0) : end]:
-                # CRs that end the 4 KiB may be the first half of CR LF: decide one byte later.
-                if end >= len(data):
-                    return None
-                if data[end : end + 1] != b"\n" and data[end : end + 1] != b"\r":
-                    return end
-            lf = data.find(b"\n", end)
-            if lf < 0:
+            limit = min(start + MAX_LINE, size)
+            lf = data.find(b"\n", max(start, 0), limit)
+            stop = lf if lf >= 0 else limit
+            if cr is None and (at := data.find(b"\r", max(start, 0), stop)) >= 0:
+                cr = at
+            if cr is not None:
+                at = max(start + AUTO_CR_AFTER, cr + 1)
+                at += len(data[at:stop]) - len(data[at:stop].lstrip(b"\r"))
+                if at < stop:
+                    return at
+            if stop == size:
                 return None
-            at, has_cr = lf + 1, False
+            start, cr = (lf + 1 if lf >= 0 else _end_of_end(data, stop)), None
         return None
 
     def _keep(self, data: bytes) -> None:
         self._tail.append(data)
         self._tail_bytes += len(data)
+        if not self._tail_has_cr and b"\r" in data:
+            self._tail_has_cr = True
 
-    def _feed_slowly(self, data: bytes) -> tuple[bytes, int]:
-        raise NotImplementedError
+    def _take(self, rest: bytes) -> bytes:
+        """Return the unfinished line completed by `rest`."""
+        if not self._tail:
+            return rest
+        text = b"".join((*self._tail, rest))
+        self._tail.clear()
+        self._tail_bytes = 0
+        self._tail_has_cr = False
+        return text
+
+    def _cut(self, data: bytes) -> list[bytes]:
+        parts: list[bytes] = []
+        at, size = 0, len(data)
+        while at < size:
+            if self._is_in_end:
+                at = _end_of_end(data, at)
+                self._is_in_end = at == size and not data.endswith(b"\n")
+                continue
+            # No line that ends within the room can be too long.
+            room = at + MAX_LINE - self._tail_bytes
+            end = data.rfind(b"\n", at, room) + 1
+            if self.eol == "cr":
+                end = max(end, data.rfind(b"\r", at, room) + 1)
+            if end:
+                text = self._take(data[at:end])
+                if self.eol == "cr":
+                    self._is_in_end = text.endswith(b"\r")
+                    text = _CR_END.sub(b"\n", text)
+                parts.append(text)
+                at = end
+            elif size < room:
+                self._keep(data[at:])
+                break
+            else:
+                parts.append(self._take(data[at:room]) + b"\n")
+                self._is_in_end = True
+                at = room
+        return parts
+
+
+def first_line_start(data: bytes, filled: int, eol: Eol) -> int | None:
+    """Return where the first line starts in `data`, None if none does.
+
+    `filled` is `Splitter.filled` before `data`.
+    """
+    if filled == 0:
+        return 0
+    if filled < 0:
+        start = _end_of_end(data, 0)
+    else:
+        line = LINE[eol].match(bytes(filled) + data)
+        if line is None:
+            return None
+        start = line.end() - filled
+    return start if start < len(data) else None
+
+
+def _end_of_end(data: bytes, at: int) -> int:
+    """Return where the CRs and the LF stop that belong to an end before `at`."""
+    match = _REST_OF_END.match(data, at)
+    assert match is not None  # it may be empty
+    return match.end()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 Severity = Literal["note", "warning", "error", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("note", "warning", "error", "critical")  # mildest first
@@ -302,6 +303,19 @@ class Report:
     v: int = 1
 
 
+SkillStatus = Literal["success", "failure", "require_more"]
+
+
+@dataclass(frozen=True, slots=True)
+class SkillResult:
+    """What a skill answers; every value in it is JSON."""
+
+    status: SkillStatus
+    output: Mapping[str, Any]
+    new_memories: tuple[Mapping[str, Any], ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class PortStats:
     """Counters of one port since the daemon started; written by the loop alone."""
@@ -316,3 +330,107 @@ class PortStats:
     uart_errors: dict[str, int] = field(default_factory=dict)  # by kind, supported kinds only
     log_bytes: int = 0
     last_rx_utc_ns: int = 0
+
+
+class LogCalls(Protocol):
+    """`ctx.log`: the lines of a port. Each line served is noted as read in this run."""
+
+    async def lines(
+        self,
+        port: str = "",  # "": the port of the run
+        *,
+        first: int | None = None,  # line number
+        last: int | None = None,
+        since: str | None = None,  # ISO 8601, or `-10m` (s, m, h, d) before now
+        until: str | None = None,
+        boot: int | None = None,  # -1: the newest, -2: the one before it
+        marker: int | str | None = None,  # id, or a part of its text: from there on
+        level: Severity | None = None,  # lines that look at least so severe
+        match: str | None = None,  # words that must all occur; `|` between alternatives
+        limit: int = 100,  # lines of the answer; repeats are folded into one
+    ) -> dict[str, Any]: ...
+
+    async def stats(
+        self,
+        port: str = "",
+        *,
+        first: int | None = None,
+        last: int | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        boot: int | None = None,
+        marker: int | str | None = None,
+        level: Severity | None = None,
+        match: str | None = None,
+        limit: int = 20,  # shapes of the answer
+    ) -> dict[str, Any]: ...
+
+
+class KnowledgeCalls(Protocol):
+    """`ctx.knowledge`: the pages that explain faults."""
+
+    async def search(
+        self, query: str, *, ecosystem: str | None = None, limit: int = 3
+    ) -> dict[str, Any]: ...
+
+    async def get(self, id: str) -> dict[str, Any]: ...
+
+
+class MemoryCalls(Protocol):
+    """`ctx.memory`: what the bench learned earlier; `write` from L2 on."""
+
+    async def search(
+        self, query: str, *, port: str | None = None, type: str | None = None, limit: int = 5
+    ) -> dict[str, Any]: ...
+
+    async def write(self, memory: Mapping[str, Any]) -> dict[str, Any]: ...
+
+
+class ResultCalls(Protocol):
+    """`ctx.results`: answers of earlier calls in this run, whole."""
+
+    async def read(
+        self, id: str, *, start: int = 0, limit: int = 4000, match: str | None = None
+    ) -> dict[str, Any]: ...
+
+
+class ReportCalls(Protocol):
+    """`ctx.report`, from L2 on."""
+
+    async def submit(self, report: Mapping[str, Any]) -> dict[str, Any]: ...
+
+
+class SkillContext(Protocol):
+    """What `ctx` is to a skill: the only way from its process to the bench.
+
+    A call that the skill's risk does not allow, or that makes no sense, raises; left alone, the
+    exception becomes the failure that the caller sees.
+    """
+
+    run_id: str
+    step: int
+    port: str  # "" if the run is about no port
+    incident: int | None
+    deadline_s: float  # time.monotonic() at which the skill is killed
+    data_dir: Path | None  # of the session; the only place where a skill may write
+    skill_dir: Path
+    log: LogCalls
+    knowledge: KnowledgeCalls
+    memory: MemoryCalls
+    results: ResultCalls
+    report: ReportCalls
+
+    async def ports(self) -> dict[str, Any]: ...
+
+    async def incidents(
+        self,
+        *,
+        id: int | None = None,
+        port: str | None = None,
+        state: str | None = None,
+        trigger: str | None = None,
+        since: str | None = None,
+        limit: int = 10,
+    ) -> dict[str, Any]: ...
+
+    async def call(self, skill: str, params: Mapping[str, Any]) -> SkillResult: ...

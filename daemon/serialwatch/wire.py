@@ -89,7 +89,7 @@ def pack(message: Json) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-async def receive(reader: asyncio.StreamReader) -> Json | None:
+async def receive(reader: asyncio.StreamReader, limit_bytes: int = MAX_MESSAGE) -> Json | None:
     """Return the next message, None at the end of the stream.
 
     Raises:
@@ -98,11 +98,13 @@ async def receive(reader: asyncio.StreamReader) -> Json | None:
     """
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-        if length > MAX_MESSAGE:
-            raise ValueError(f"a message of {length} bytes; at most {MAX_MESSAGE}")
+        if length > limit_bytes:
+            raise ValueError(f"a message of {length} bytes; at most {limit_bytes}")
         body = json.loads(await reader.readexactly(length))
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
+    except RecursionError as exc:
+        raise ValueError("a message nested too deep") from exc
     if not isinstance(body, dict):
         raise ValueError("a message that is no object")
     return body

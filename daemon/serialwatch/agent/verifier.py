@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -145,19 +146,19 @@ class _Check:
 
     def _evidence(self, said: Conclusion) -> tuple[Evidence, ...]:
         good: list[Evidence] = []
-        last: _Rejected | None = None
+        bad: list[_Rejected] = []
         for cited in said.evidence:
             try:
                 found = self._cited(cited, said.id)
             except _Rejected as no:
-                last = no
-                self.changed.append(Rejection(said.id, no.code, f"not cited: {no.why}"))
+                bad.append(no)
             else:
                 if found not in good:
                     good.append(found)
-        if good:
-            return tuple(good)
-        raise last or _Rejected("G2", "no line is cited")
+        if not good:
+            raise bad[0] if bad else _Rejected("G2", "no line is cited")
+        self.changed += [Rejection(said.id, no.code, f"left out: {no.why}") for no in bad]
+        return tuple(good)
 
     def _cited(self, cited: Evidence, claim_id: str) -> Evidence:
         line = self.ledger.get((cited.port, cited.seq))
@@ -165,7 +166,7 @@ class _Check:
             raise _Rejected("G2", f"{cited.ref} was not read in this run")
         quote = normal(cited.quote)
         whole = normal(readable(line.raw))
-        if not quote or not re.search(r"[^\W\d_]", quote) and quote != whole:
+        if not quote or (quote != whole and not re.search(r"[^\W\d_]", quote)):
             raise _Rejected("G4", f"{cited.ref}: the quote has no words")
         if len(quote) < MIN_QUOTE and quote != whole:
             raise _Rejected("G4", f"{cited.ref}: quote at least {MIN_QUOTE} characters")
@@ -188,9 +189,11 @@ class _Check:
         problem: tuple[str, str] | None = None
         if not here:
             problem = ("G5", f"no line of {incident.port} is cited")
-        elif incident.outcome_seq and min(e.seq for e in here) >= incident.outcome_seq:
-            problem = ("G7", "what it cites comes after the effect")
-        elif incident.last_seq and min(e.seq for e in here) > incident.last_seq:
+        elif incident.block_first and not any(
+            incident.block_first <= e.seq <= self._end for e in here
+        ):
+            problem = ("G5", "no line of the fault itself is cited")
+        elif min(e.seq for e in here) > self._end:
             problem = ("G7", "what it cites comes after the effect")
         elif all(self.ledger[e.port, e.seq].boot != incident.boot for e in here):
             problem = ("G8", f"what it cites is not of boot {incident.boot}")
@@ -198,6 +201,15 @@ class _Check:
             return said
         self.changed.append(Rejection(said.id, problem[0], f"no cause, {problem[1]}"))
         return replace(said, kind="inference")
+
+    @property
+    def _end(self) -> float:
+        """Return the last line that can belong to the fault itself."""
+        incident = self.incident
+        ends = [incident.outcome_seq - 1] if incident.outcome_seq else []
+        if incident.is_settled and incident.last_seq:
+            ends.append(incident.last_seq)
+        return min(ends, default=math.inf)
 
     def _supported(self, text: str, sources: _Sources) -> None:
         """Raise unless each number, line and mixed name in `text` is in `sources`."""
@@ -338,9 +350,10 @@ class _Sources:
             elif word[0].isdigit():
                 if not self._has_number(word):
                     return word
-            elif any(c.isdigit() for c in word) or _HEX_WORD.fullmatch(word):
-                if not self._has_name(word):
-                    return word
+            elif (
+                any(c.isdigit() for c in word) or _HEX_WORD.fullmatch(word)
+            ) and not self._has_name(word):
+                return word
         return ""
 
     def _has_name(self, word: str) -> bool:
@@ -367,9 +380,7 @@ class _Sources:
         if not re.fullmatch(r"\d+\.\d{1,3}", word):
             return False
         places = len(word.partition(".")[2])
-        return any(
-            f"{value:.{places}f}" == word for s in self.spans_s for value in (s, s * 1000)
-        )
+        return any(f"{value:.{places}f}" == word for s in self.spans_s for value in (s, s * 1000))
 
 
 _LINE_REF = re.compile(r"\b(?:(?P<port>[a-z0-9][a-z0-9_-]{0,31}):)?L(?P<seq>\d{1,15})\b")
@@ -382,13 +393,12 @@ _TOO_FINE = re.compile(r"\d ?(?:µs|us|ns|microseconds?|nanoseconds?)\b")
 _COMMAND = re.compile(r"`(?P<command>[^`]+)`|(?P<url>\b[a-z][a-z0-9+.-]*://\S+)")
 # "one" and "two" count nothing in most sentences ("one of", "two lines later").
 _NUMBER_WORDS = {
-    word: value
-    for value, word in enumerate(
-        "three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-        "sixteen seventeen eighteen nineteen twenty".split(),
-        start=3,
-    )
-} | {"thirty": 30, "forty": 40, "fifty": 50, "hundred": 100, "thousand": 1000}
+    "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
+    "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14, "fifteen": 15, "sixteen": 16,
+    "seventeen": 17, "eighteen": 18, "nineteen": 19, "twenty": 20, "thirty": 30, "forty": 40,
+    "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90, "hundred": 100,
+    "thousand": 1000,
+}  # fmt: skip
 
 
 def _numbers_in(text: str) -> frozenset[int]:
@@ -441,9 +451,7 @@ def _shape(line: Line) -> tuple[str, bytes]:
 
 def _spans_s(cited: Iterable[Line]) -> list[float]:
     lines = list(cited)[:12]
-    return [
-        abs(one.utc_ns - other.utc_ns) / 1e9 for one, other in itertools.combinations(lines, 2)
-    ]
+    return [abs(one.utc_ns - other.utc_ns) / 1e9 for one, other in itertools.combinations(lines, 2)]
 
 
 def _closest(quote: str, whole: str) -> str | None:

@@ -1,0 +1,260 @@
+"""What is known of an incident when the reasoning begins, and the report as it grows."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from serialwatch.agent.device_text import normal, readable, shortened
+from serialwatch.agent.queue import Phase
+from serialwatch.records import (
+    Conclusion,
+    ConclusionKind,
+    Evidence,
+    Hypothesis,
+    Incident,
+    Line,
+    NextStep,
+    Risk,
+    TimelineEntry,
+)
+
+MAX_QUOTE = 120  # characters of a line that a conclusion quotes
+MAX_TIMELINE = 14
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A fault register as the board printed it."""
+
+    name: str  # as `register-decode` knows it: esr, cfsr, exccause, ...
+    value: str  # as printed
+    line: Line
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What a register says."""
+
+    register: Register
+    text: str  # the meaning, one sentence
+    fields: Mapping[str, str]  # each field by name
+    result: str  # id of the skill's result
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A known cause of this fault."""
+
+    text: str
+    likely: str
+    check: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The knowledge page of the incident's rule."""
+
+    id: str
+    causes: tuple[Cause, ...]  # likeliest first
+    do: tuple[str, ...]
+    never: tuple[str, ...]
+    text: str  # everything in it, for checking numbers and commands
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """A memory that fits."""
+
+    title: str
+    body: str
+    age: str  # e.g. "9 d ago", "" if unknown
+    fingerprint: str
+    source: str  # human, rule or model
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the daemon knows beside the log."""
+
+    neighbours: tuple[Incident, ...] = ()  # of other ports, linked to this one
+    writer: str | None = None  # who may type now; "" nobody, None not known
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A line in which a pattern was found."""
+
+    line: Line
+    text: str
+    groups: Mapping[str, str]
+
+    def __getitem__(self, name: str) -> str:
+        return self.groups.get(name) or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One incident and what was read about it."""
+
+    incident: Incident
+    phase: Phase
+    lines: tuple[Line, ...]  # of the incident's port, oldest first
+    page: Page | None = None
+    decoded: tuple[Decoded, ...] = ()
+    recalled: tuple[Recalled, ...] = ()
+    recalled_result: str = ""  # id of the result that has them
+    neighbour_lines: Mapping[int, Line] = field(default_factory=dict)  # by incident
+    around: Surroundings = Surroundings()
+
+    @property
+    def fault(self) -> Line | None:
+        """Return the fault line, None where no line carries the fault or it was not read."""
+        return self.line(self.incident.first_seq)
+
+    def line(self, seq: int) -> Line | None:
+        """Return the line with that number, None if it was not read."""
+        at = bisect_left(self.lines, seq, key=lambda line: line.seq)
+        if at < len(self.lines) and self.lines[at].seq == seq:
+            return self.lines[at]
+        return None
+
+    @property
+    def next_boot(self) -> Line | None:
+        """Return the first line with text of the boot after the fault's."""
+        incident = self.incident
+        if incident.outcome == "rebooted" and (line := self.line(incident.outcome_seq)):
+            return line
+        after = incident.first_seq or incident.last_seq
+        for line in self.lines:
+            if line.seq > after and line.boot > incident.boot and readable(line.raw).strip():
+                return line
+        return None
+
+    @property
+    def fault_boot(self) -> tuple[Line, ...]:
+        """Return the lines that were read of the boot in which the fault came."""
+        end = boot.seq if (boot := self.next_boot) else None
+        return tuple(line for line in self.lines if end is None or line.seq < end)
+
+    @property
+    def block(self) -> tuple[Line, ...]:
+        """Return the lines of the fault, up to the next boot."""
+        first, last = self.incident.block_first, self.incident.last_seq
+        if not self.incident.is_settled:  # its end was not known yet
+            last = max((line.seq for line in self.lines), default=last)
+        return tuple(line for line in self.fault_boot if first <= line.seq <= last)
+
+    def find(self, pattern: re.Pattern[str], lines: Sequence[Line] | None = None) -> Match | None:
+        """Return the first of `lines` (of the fault's block) that has the pattern."""
+        return next(self.find_all(pattern, lines), None)
+
+    def find_all(
+        self, pattern: re.Pattern[str], lines: Sequence[Line] | None = None
+    ) -> Iterator[Match]:
+        """Yield each of `lines` (of the fault's block) that has the pattern."""
+        for line in self.block if lines is None else lines:
+            text = readable(line.raw)
+            if found := pattern.search(text):
+                groups = {k: v for k, v in found.groupdict().items() if v is not None}
+                yield Match(line, text, groups)
+
+    def register(self, name: str) -> Decoded | None:
+        """Return the first decoded register of that name."""
+        return next((d for d in self.decoded if d.register.name == name), None)
+
+    @property
+    def command(self) -> Match | None:
+        """Return the command typed right before the fault, None if there was none."""
+        first = self.incident.block_first or self.incident.first_seq
+        before = [line for line in self.lines if first - 4 <= line.seq <= self.incident.first_seq]
+        for line in reversed(before):
+            text = readable(line.raw)
+            if found := _COMMAND.match(text):
+                return Match(line, text, {"command": found.group("command").strip()})
+        return None
+
+
+@dataclass(slots=True)
+class Story:
+    """A report as it grows: reflexes add to it, `analyst` makes the report."""
+
+    case: Case
+    headline: str = ""
+    certainty: float = 0.0  # of the class, before the verifier
+    conclusions: list[Conclusion] = field(default_factory=list)
+    hypotheses: list[Hypothesis] = field(default_factory=list)
+    unknowns: list[str] = field(default_factory=list)
+    steps: list[NextStep] = field(default_factory=list)
+    not_checked: list[str] = field(default_factory=list)
+    _marks: dict[tuple[str, int], tuple[Line, str]] = field(default_factory=dict)
+
+    def conclude(
+        self,
+        kind: ConclusionKind,
+        claim: str,
+        lines: Iterable[Line],
+        *,
+        decoded: Iterable[Decoded] = (),
+        knowledge: bool = False,
+        results: Iterable[str] = (),
+    ) -> None:
+        """Add a claim with the lines it rests on."""
+        registers = list(decoded)
+        page = self.case.page
+        self.conclusions.append(
+            Conclusion(
+                id=f"c{len(self.conclusions) + 1}",
+                kind=kind,
+                claim=claim,
+                evidence=tuple(cite(line) for line in _distinct(lines)),
+                knowledge=(page.id,) if knowledge and page else (),
+                results=tuple(dict.fromkeys([*(d.result for d in registers), *results])),
+            )
+        )
+
+    def mark(self, line: Line | None, note: str = "") -> None:
+        """Put a line into the timeline; the first note that is not empty stays."""
+        if line is not None:
+            kept = self._marks.get((line.port, line.seq))
+            self._marks[line.port, line.seq] = (line, (kept[1] if kept else "") or note)
+
+    def step(self, text: str, risk: Risk = "L1") -> None:
+        """Add something a person could do, once."""
+        if all(step.text != text for step in self.steps):
+            self.steps.append(NextStep(text, risk))
+
+    @property
+    def timeline(self) -> tuple[TimelineEntry, ...]:
+        """Return the marked lines in the order of time; of many, those with a note."""
+        marks = sorted(self._marks.values(), key=lambda m: (not m[1], m[0].utc_ns, m[0].seq))
+        return tuple(
+            TimelineEntry(line.port, line.seq, line.utc_ns, shortened(readable(line.raw)), note)
+            for line, note in sorted(
+                marks[:MAX_TIMELINE], key=lambda m: (m[0].utc_ns, m[0].port, m[0].seq)
+            )
+        )
+
+
+def cite(line: Line) -> Evidence:
+    """Return a line as evidence: the whole of it, or its beginning."""
+    return Evidence(line.port, line.seq, normal(readable(line.raw))[:MAX_QUOTE].strip())
+
+
+def name(text: str, limit: int = 60) -> str:
+    """Return a word or command of the board, short enough to stand in a sentence."""
+    return shortened(normal(text), limit)
+
+
+def _distinct(lines: Iterable[Line]) -> Iterable[Line]:
+    """Drop lines given twice, and those without anything to quote."""
+    return {(x.port, x.seq): x for x in lines if readable(x.raw).strip()}.values()
+
+
+# A prompt and what was typed at it: U-Boot, a shell, an RTOS console.
+_COMMAND = re.compile(
+    r"^(?:\[[^\]]*\] )?(?:=>|[\w.-]{1,24}>|(?:\w[\w.-]*@)?[\w.~/:@-]{1,48} ?[#$]|[#$]|uart:~\$|nsh>|msh ?/?>)"
+    r" +(?P<command>\S.{0,200})"
+)

@@ -1,0 +1,71 @@
+"""A panic of an Espressif chip, and any board that starts over and over."""
+
+from __future__ import annotations
+
+import re
+
+from serialwatch.agent.case import Case, Story, name
+from serialwatch.agent.reflexes.general import LIKELY, SURE, is_null, tell_anything, tell_loop
+
+
+def tell_esp_panic(case: Case, story: Story) -> None:
+    """Tell of a panic of an Espressif chip: why, where, and whether it loops."""
+    fault = case.find(_GURU) or case.find(_GURU, case.lines)
+    if fault is None:
+        tell_anything(case, story)
+        tell_loop(case, story)
+        return
+    story.certainty = SURE
+    reason = name(fault["reason"], 60)
+    story.headline = f"ESP panic on core {fault['core']}: {reason}"
+    address = case.find(_EXCVADDR) or case.find(_EXCVADDR, case.lines)
+    cause = case.register("exccause") or case.register("mcause")
+    if address is not None and is_null(address["address"]) and "Prohibited" in reason:
+        verb = {"LoadProhibited": "read", "StoreProhibited": "written"}.get(reason, "used")
+        story.headline = f"ESP panic: NULL pointer {verb} ({reason})"
+        story.conclude(
+            "cause",
+            f"A pointer near NULL was {verb}: {reason} at address {address['address']}.",
+            [fault.line, address.line],
+            knowledge=True,
+        )
+    elif address is not None and "Prohibited" in reason:
+        story.conclude(
+            "cause",
+            f"The firmware used address {address['address']}, which it must not: {reason}.",
+            [fault.line, address.line],
+            knowledge=True,
+        )
+    else:
+        story.conclude("cause", f"The chip panicked: {reason}.", [fault.line], knowledge=True)
+    if cause is not None:
+        story.mark(cause.register.line)
+        story.conclude(
+            "inference", cause.text, [cause.register.line], decoded=[cause], knowledge=True
+        )
+    if trace := case.find(_BACKTRACE) or case.find(_BACKTRACE, case.lines):
+        story.mark(trace.line, "backtrace")
+        story.step("decode the backtrace with the ELF whose SHA-256 the dump names")
+    tell_loop(case, story)
+
+
+def tell_boot_loop(case: Case, story: Story) -> None:
+    """Tell of a board that starts over and over; the fault in it, if it shows one."""
+    if case.find(_GURU, case.lines):
+        tell_esp_panic(case, story)
+        return
+    story.headline = case.incident.title
+    story.certainty = LIKELY
+    tell_loop(case, story)
+    if not story.conclusions and case.fault is not None:
+        story.conclude("observation", f"{name(case.incident.title, 180)}.", [case.fault])
+    for hit in case.incident.hits[1:]:
+        if (line := case.line(hit.first_seq)) is not None:
+            story.mark(line, hit.trigger)
+            story.conclude("observation", f"Before a restart: {name(hit.title, 180)}.", [line])
+            break
+
+
+_GURU = re.compile(r"Guru Meditation Error: Core +(?P<core>\d+) panic'ed \((?P<reason>[^)]*)\)")
+_EXCVADDR = re.compile(r"\b(?:EXCVADDR|MTVAL) *: *(?P<address>0x[0-9a-f]{1,8})\b")
+_BACKTRACE = re.compile(r"\bBacktrace: ?0x[0-9a-f]+")

@@ -1,0 +1,107 @@
+"""What any fault shows: what was typed before it, what registers say, whether it loops."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from serialwatch.agent.case import Case, Story, name
+from serialwatch.agent.device_text import readable
+
+NULL_LIMIT = 0x1000  # an address below is a member of a structure at NULL
+SURE, LIKELY, WEAK = 0.9, 0.6, 0.4  # certainty of the class
+
+
+def tell_anything(case: Case, story: Story) -> None:
+    """Tell of a fault that no reflex knows better: what was printed, where."""
+    story.headline = case.incident.title
+    story.certainty = LIKELY if case.incident.tier == "specific" else WEAK
+    fault = case.fault
+    if fault is None:
+        tell_without_line(case, story)
+        return
+    command = case.command
+    if command is not None and command.line.seq < fault.seq:
+        story.conclude(
+            "observation",
+            f"It came right after `{name(command['command'])}` was typed.",
+            [command.line, fault],
+        )
+        story.unknowns.append(who_typed(case))
+    else:
+        story.conclude("observation", "The board printed this by itself.", [fault])
+    tell_registers(case, story)
+
+
+def tell_without_line(case: Case, story: Story) -> None:
+    """Tell of a fault that no line carries, by the lines around its time."""
+    incident = case.incident
+    said = [line for line in case.lines if readable(line.raw).strip()]
+    before = [line for line in said if line.utc_ns <= incident.opened_utc_ns]
+    after = [line for line in said if line.utc_ns > incident.opened_utc_ns]
+    around = [*before[-1:], *after[:1]]
+    if not around:
+        story.unknowns.append("what the board printed around that time: there is no line")
+        return
+    for line in before[-1:]:
+        story.mark(line, "last line before")
+    for line in after[:1]:
+        story.mark(line, "first line after")
+    story.conclude("observation", f"{name(incident.title, 160)}: around these lines.", around)
+
+
+def tell_loop(case: Case, story: Story) -> None:
+    """Tell how often and how fast the board restarted, if it did more than once."""
+    starts = [
+        later
+        for earlier, later in pairwise(x for x in case.lines if readable(x.raw).strip())
+        if later.boot > earlier.boot
+    ]
+    if len(starts) < 2:
+        return
+    gaps_s = [(b.utc_ns - a.utc_ns) / 1e9 for a, b in pairwise(starts)]
+    period_s = sorted(gaps_s)[len(gaps_s) // 2]
+    every = f", about every {period_s:.0f} s" if period_s >= 1 else ""
+    for start in starts[-3:]:
+        story.mark(start, f"boot #{start.boot}")
+    # Two starts that are a median period apart let the period be checked from the citation.
+    pair = next(
+        (p for p, gap in zip(pairwise(starts), gaps_s, strict=True) if gap == period_s), None
+    )
+    if "loop" not in story.headline.lower():
+        story.headline += ", over and over"
+    story.conclude(
+        "observation",
+        f"The board started {len(starts)} times in the lines that were read{every}.",
+        [*starts[:10], *(pair or ())],
+    )
+
+
+def tell_registers(case: Case, story: Story) -> None:
+    """Tell what the registers of the dump say."""
+    for decoded in case.decoded:
+        if decoded.register.name != "esp_reset" and decoded.register.line.seq >= (
+            case.incident.block_first
+        ):
+            story.mark(decoded.register.line)
+            story.conclude(
+                "inference",
+                decoded.text,
+                [decoded.register.line],
+                decoded=[decoded],
+                knowledge=True,
+            )
+
+
+def who_typed(case: Case) -> str:
+    """Return the question of who typed the command, with what is known of it."""
+    writer = case.around.writer
+    if writer is None:
+        return "who typed the command"
+    if writer == "":
+        return "who typed the command: the port had no writer attached through serialwatch"
+    return f"whether the command was typed by {name(writer)}, who was attached as its writer"
+
+
+def is_null(address: str) -> bool:
+    """Tell whether a hexadecimal address is NULL, or a member of a structure there."""
+    return int(address, 16) < NULL_LIMIT

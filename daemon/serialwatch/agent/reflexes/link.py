@@ -1,0 +1,69 @@
+"""Lost bytes and silence."""
+
+from __future__ import annotations
+
+import re
+
+from serialwatch.agent.case import Case, Story, name
+from serialwatch.agent.device_text import readable
+from serialwatch.agent.reflexes.general import LIKELY, WEAK, tell_without_line
+
+
+def tell_overrun(case: Case, story: Story) -> None:
+    """Tell of received bytes that were lost before anybody read them."""
+    story.headline = case.incident.title
+    story.certainty = LIKELY
+    if case.fault is not None:  # the board's own words
+        lost = case.find(_OVERRUN)
+        count = f" {lost['n']} times" if lost and lost["n"] else ""
+        story.conclude(
+            "observation",
+            f"The board's own UART lost received bytes{count}: they came faster than its driver "
+            "fetched them.",
+            [case.fault, *([lost.line] if lost else [])],
+            knowledge=True,
+        )
+        return
+    tell_without_line(case, story)
+    story.not_checked.append("what the bytes were: what a UART drops is gone")
+
+
+def tell_silence(case: Case, story: Story) -> None:
+    """Tell of a board that stopped talking: what it said last."""
+    story.headline = case.incident.title
+    story.certainty = WEAK
+    said = [line for line in case.lines if readable(line.raw).strip()]
+    if not said:
+        tell_without_line(case, story)
+        return
+    last = said[-1]
+    text = readable(last.raw)
+    story.mark(last, "last line")
+    for line in said[-4:-1]:
+        story.mark(line)
+    if handed := _HANDED_OVER.search(text):
+        story.certainty = LIKELY
+        story.headline = "Silent since it handed over to what it loaded"
+        story.conclude(
+            "inference",
+            f"It went silent right after `{name(handed.group())}`: what was started there never "
+            "printed.",
+            [last],
+            knowledge=True,
+        )
+        story.unknowns.append(
+            "whether the program that was started ran without a console or hung at once"
+        )
+    elif not last.is_complete:
+        story.conclude("observation", "It went silent in the middle of this line.", [last])
+    else:
+        story.conclude("observation", "This was the last line before the silence.", [last])
+    story.unknowns.append("whether the board hangs, sleeps, has no power or has nothing to say")
+    story.not_checked.append("the supply and the cable (no measurement here)")
+
+
+_OVERRUN = re.compile(r"(?P<n>\d+) input overrun|overrun", re.IGNORECASE)
+_HANDED_OVER = re.compile(
+    r"Starting kernel \.\.\.|Jumping to \S+|Loading Ramdisk.*|Run \S+ as init process|DRAM:.*"
+    r"|entry 0x[0-9a-f]+"
+)

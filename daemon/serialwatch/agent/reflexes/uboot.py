@@ -1,0 +1,79 @@
+"""An exception in U-Boot."""
+
+from __future__ import annotations
+
+import re
+
+from serialwatch.agent.case import Case, Decoded, Match, Story, name
+from serialwatch.agent.reflexes.general import SURE, tell_anything, who_typed
+
+
+def tell_uboot_abort(case: Case, story: Story) -> None:
+    """Tell of an exception in U-Boot: what ran, what the CPU says about it."""
+    fault = case.fault
+    if fault is None:
+        tell_anything(case, story)
+        return
+    esr = case.register("esr")
+    kind = case.incident.fields.get("kind", "Synchronous Abort")
+    what = "an SError (bus error)" if kind == "Error" else "a synchronous abort"
+    story.certainty = SURE
+    command = case.command
+    if command is not None:
+        program = name(command["command"].split()[0], 30)
+        story.headline = f"U-Boot took {what} in `{program}`"
+        story.mark(command.line, "the command")
+        story.conclude("cause", _accused(command, esr), [command.line, fault])
+        story.unknowns.append(who_typed(case))
+    else:
+        story.headline = f"U-Boot took {what}"
+        words = esr.text if esr else f"U-Boot took {what} while it ran by itself."
+        story.conclude("cause", words, [fault], decoded=[esr] if esr else [], knowledge=True)
+    if esr is not None:
+        story.conclude("inference", esr.text, [esr.register.line], decoded=[esr], knowledge=True)
+        if (holder := _holder(case, command)) is not None:
+            story.mark(holder.line)
+            story.conclude(
+                "observation",
+                f"{holder['register']} holds that very address.",
+                [holder.line, *([command.line] if command else [])],
+            )
+    if pc := case.find(_UBOOT_RELOC):
+        story.mark(pc.line, "where, before relocation")
+        story.step(f"look up {pc['elr']} (elr before relocation) in u-boot.map of this build")
+
+
+def _accused(command: Match, esr: Decoded | None) -> str:
+    """Return the claim that a typed command did it."""
+    typed = name(command["command"], 80)
+    address = re.search(r"\b(?:0x)?[0-9a-fA-F]{6,16}\b", command["command"])
+    access = (esr.fields.get("access", "") if esr else "").lower()
+    if address and access in {"read", "write"}:
+        way = "A read from" if access == "read" else "A write to"
+        reason = (
+            "was not mapped" if "translation" in (esr.text.lower() if esr else "") else "failed"
+        )
+        return (
+            f"{way} {address.group()} {reason}: the abort came right after the command `{typed}`."
+        )
+    return f"The abort came right after the command `{typed}`."
+
+
+def _holder(case: Case, command: Match | None) -> Match | None:
+    """Return the line of the dump in which a register holds the address that was typed."""
+    if command is None:
+        return None
+    address = re.search(r"\b(?:0x)?([0-9a-fA-F]{6,16})\b", command["command"])
+    if address is None:
+        return None
+    wanted = int(address.group(1), 16)
+    for match in case.find_all(_PAIRS):
+        for pair in _PAIR.finditer(match.text):
+            if int(pair.group("value"), 16) == wanted:
+                return Match(match.line, match.text, {"register": pair.group("register")})
+    return None
+
+
+_UBOOT_RELOC = re.compile(r"\belr: (?P<elr>[0-9a-f]{8,16}) lr ?: [0-9a-f]+ \(reloc\)")
+_PAIRS = re.compile(r"\b(?:x\d{1,2}|r\d{1,2}) *: ?[0-9a-f]{8,16}\b")
+_PAIR = re.compile(r"\b(?P<register>[xr]\d{1,2}) *: ?(?P<value>[0-9a-f]{8,16})\b")

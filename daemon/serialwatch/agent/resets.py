@@ -1,0 +1,173 @@
+"""Who reset the board: itself, its watchdog, its supply, or nobody who said so."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from serialwatch.agent.case import Case, Match, Story
+from serialwatch.agent.device_text import readable
+from serialwatch.records import Line
+
+
+def tell_the_end(case: Case, story: Story) -> str:
+    """Add how it went on after the fault; return the words for the title, e.g. " and reset"."""
+    boot = case.next_boot
+    announced = _announcement(case)
+    if announced is not None:
+        story.mark(announced.line)
+    if boot is not None:
+        story.mark(boot, f"boot #{boot.boot}")
+        return _tell_reset(case, story, boot, announced)
+    if halt := case.find(_HALT, _from_fault(case)):
+        story.mark(halt.line, "the end")
+        story.conclude(
+            "observation",
+            "The board stops here and does not restart by itself.",
+            [halt.line],
+        )
+        return " and halted"
+    if announced is not None:
+        story.unknowns.append("whether the board came up again: its boot had not been seen yet")
+        return ""
+    if case.incident.outcome == "halted":
+        last = next((x for x in reversed(case.lines) if readable(x.raw).strip()), None)
+        if last is not None:
+            story.mark(last, "last line")
+            story.conclude("observation", "Nothing was printed after this line.", [last])
+        return " and stopped"
+    if case.incident.outcome == "continued":
+        return " and went on"
+    if case.phase == "opened":
+        story.unknowns.append("how it went on: this was written while the fault was being printed")
+    return ""
+
+
+def _tell_reset(case: Case, story: Story, boot: Line, announced: Match | None) -> str:
+    cause = _printed_cause(case, boot)
+    decoded = case.register("esp_reset")
+    if cause is not None:
+        story.mark(cause.line, f"reset cause: {cause['code'] or cause['name']}")
+    if announced is not None:
+        origin = next(o for o in _ORIGINS if o.pattern.search(announced.text))
+        lines = [announced.line, *([cause.line] if cause else [])]
+        words = origin.claim.format(**{"n": "", **announced.groups})
+        story.conclude("inference", words, lines, decoded=[decoded] if decoded else [])
+        return " and reset"
+    if cause is not None and (told := _cause_words(cause)):
+        story.conclude("inference", told, [cause.line], decoded=[decoded] if decoded else [])
+        return " and reset"
+    before = [x for x in case.fault_boot if readable(x.raw).strip()]
+    story.unknowns.append(
+        "what reset the board: no line announces it; a watchdog without a message, the supply and "
+        "a reset button look alike here"
+    )
+    if before:
+        story.conclude(
+            "observation",
+            "The next boot begins without any line that announces a reset.",
+            [before[-1], boot],
+        )
+    return " and rebooted"
+
+
+def _announcement(case: Case) -> Match | None:
+    for line in reversed(_from_fault(case)):
+        text = readable(line.raw)
+        for origin in _ORIGINS:
+            if found := origin.pattern.search(text):
+                return Match(line, text, {k: v for k, v in found.groupdict().items() if v})
+    return None
+
+
+def _from_fault(case: Case) -> list[Line]:
+    first = case.incident.first_seq or case.incident.last_seq
+    return [line for line in case.fault_boot if line.seq >= first]
+
+
+def _printed_cause(case: Case, boot: Line) -> Match | None:
+    """Return the line near the start of the next boot in which the board says why it reset."""
+    near = [line for line in case.lines if boot.seq - 3 <= line.seq <= boot.seq + 20]
+    return case.find(_PRINTED_CAUSE, near)
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    pattern: re.Pattern[str]
+    claim: str
+
+
+# The last announcement before the next boot counts; the sharper ones first.
+_ORIGINS = (
+    _Origin(
+        re.compile(r"Resetting CPU|\bresetting \.\.\.\s*$"),
+        "The reset was U-Boot's own, not a watchdog's.",
+    ),
+    _Origin(
+        re.compile(r"Rebooting in (?P<n>\d+) seconds"),
+        "The kernel reset the board itself: its panic time-out was {n} s.",
+    ),
+    _Origin(
+        re.compile(r"reboot: (?:Restarting system|machine restart)"),
+        "Software asked the kernel for the reboot; it was not a watchdog's.",
+    ),
+    _Origin(
+        re.compile(r"\bRebooting\.\.\."),
+        "The chip's own panic handler restarted it, not a watchdog and not the supply.",
+    ),
+    _Origin(
+        re.compile(r"(?:fatal_error|os|E): Resetting system"),
+        "The firmware's own fatal-error handler reset the board.",
+    ),
+    _Origin(
+        re.compile(r"System will be rebooted due to a fatal error|\*\*\* rebooting\.\.\."),
+        "The firmware's own fault handler rebooted the board.",
+    ),
+)
+
+_HALT = re.compile(
+    r"Halting system|CPU halted|System halted|\*\*\* halted\.|### ERROR ### Please RESET"
+    r"|---\[ end Kernel panic"
+)
+
+_PRINTED_CAUSE = re.compile(
+    r"rst:(?P<code>0x[0-9a-f]+) ?\((?P<name>\w+)\)"
+    r"|rst cause:(?P<esp8266>\d)"
+    r"|(?:Reset (?:cause|reason|Status)|reset reason):? +(?P<text>\S.{0,60})",
+    re.IGNORECASE,
+)
+
+# ESP32 family, by number: the names differ from chip to chip.
+_ESP32_CAUSES = {
+    0x1: "The next boot says power-on (or the EN pin): the supply or somebody's hand.",
+    0x3: "The next boot says software reset.",
+    0xC: "The next boot says software reset of the CPU: the firmware restarted itself.",
+    0x5: "The next boot says wake-up from deep sleep.",
+    0xF: "The next boot says brown-out: the supply dipped.",
+    0x14: "The next boot says an eFuse error.",
+    0x15: "The next boot says the USB serial port asked for it: a host program did.",
+    0x16: "The next boot says the USB JTAG port asked for it: a host program did.",
+    0x18: "The next boot says JTAG asked for it: a host program did.",
+} | dict.fromkeys(
+    (0x7, 0x8, 0xB, 0x11), "The next boot says a timer-group watchdog reset the chip."
+)
+_ESP32_CAUSES |= dict.fromkeys(
+    (0x9, 0xD, 0x10, 0x12), "The next boot says the RTC watchdog reset the chip."
+)
+_ESP32_CAUSES |= dict.fromkeys((0x13, 0x17), "The next boot says a glitch of clock or supply.")
+_ESP8266_CAUSES = {
+    1: "The next boot says power-on.",
+    2: "The next boot says the reset pin was pulled.",
+    3: "The next boot says software reset.",
+    4: "The next boot says the hardware watchdog reset the chip.",
+}
+
+
+def _cause_words(cause: Match) -> str:
+    if cause["code"]:
+        return _ESP32_CAUSES.get(int(cause["code"], 16), "")
+    if cause["esp8266"]:
+        return _ESP8266_CAUSES.get(int(cause["esp8266"]), "")
+    text = cause["text"].strip()
+    dog = re.search(r"wdog|watchdog|wdt", text, re.IGNORECASE)
+    return f"The next boot says it was a {'watchdog ' if dog else ''}reset: {text}."

@@ -1,0 +1,487 @@
+"""Attached clients: many watch a port, one may type, and none can hold the others up.
+
+A client gets binary messages (bytes of the board) and JSON ones of one key each: `hello`, `state`,
+`lag` (bytes it was too slow for), `lease`, `marker`, `incident`, `error`. It sends binary ones
+(bytes for the board) and `steal`, `lease`, `break`, `lines`, `marker`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, TypeVar
+
+from aiohttp import WSMessage, WSMsgType, web
+
+from serialwatch.api.answers import cut, ending, goodbye
+from serialwatch.api.backlog import Backlog
+from serialwatch.api.bench import AuditEntry, Bench, BenchError, PortView, Who, port_to_json
+from serialwatch.api.lease import Holder, Lease, LeaseChange
+from serialwatch.api.rights import Right
+from serialwatch.records import Incident, Marker
+from serialwatch.wire import Json, incident_to_json, iso
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MAX_CLIENTS = 256  # of all ports together
+MAX_BREAK_S = 5.0
+MAX_MESSAGE = 1024 * 1024  # bytes; a paste comes in one message
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a silent client is put up with."""
+
+    stalled_s: float = 30.0  # it reads nothing: its connection is cut
+    lease_s: float = 15.0  # it gives no sign of life: others may type
+    ping_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class AttachWish:
+    """How a client wants to be attached."""
+
+    lines: int = 20  # of scrollback; negative: all there is
+    is_read_only: bool = False
+    steal: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class _Client:
+    """One attached client."""
+
+    id: int
+    port: str
+    who: Who
+    right: Right
+    is_read_only: bool
+    backlog: Backlog = field(default_factory=Backlog)
+    more: asyncio.Event = field(default_factory=asyncio.Event)
+    heard_s: float = 0.0  # last sign of life, monotonic
+    refused: str = ""  # code of the refusal it was last told
+    is_sending: bool = False
+    typed_bytes: int = 0  # not in the audit yet
+    typed_sum: Any = field(default_factory=hashlib.sha256)  # of them
+
+    @property
+    def holder(self) -> Holder:
+        return Holder(self.id, self.who)
+
+    def tell(self, what: str, body: Any) -> None:
+        self.backlog.put_text(json.dumps({what: body}, separators=(",", ":")))
+        self.more.set()
+
+
+class Consoles:
+    """The attached clients of every port. What the service tells it costs next to nothing."""
+
+    def __init__(self, bench: Bench, limits: Limits) -> None:
+        self._bench = bench
+        self._limits = limits
+        self._clients: dict[str, list[_Client]] = {}  # by port, oldest first
+        self._leases: dict[str, Lease] = {}
+        self._sockets: set[web.WebSocketResponse] = set()
+        self._ids = count(1)
+
+    def on_bytes(self, port: str, data: bytes) -> None:
+        """Hand on what a board printed."""
+        for client in self._clients.get(port, ()):
+            if lost := client.backlog.put(data):
+                self._bench.lost_at_client(port, lost)
+            client.more.set()
+
+    def on_state(self, port: str) -> None:
+        """Tell the clients of a port how it stands now."""
+        if port not in self._clients:
+            return
+        if (view := self._bench.port(port)) is not None:
+            self._tell_all(port, "state", port_to_json(view))
+        else:
+            gone = {"code": "not_found", "message": f"port {port} is no longer configured"}
+            self._tell_all(port, "error", gone | {"hint": ""})
+
+    def on_marker(self, marker: Marker) -> None:
+        """Tell the clients of a port about a marker."""
+        self._tell_all(marker.port, "marker", marker_to_json(marker))
+
+    def on_incident(self, incident: Incident) -> None:
+        """Tell the clients of a port about an incident that was opened."""
+        self._tell_all(incident.port, "incident", incident_to_json(incident))
+
+    def writer(self, port: str) -> Who | None:
+        """Return who has the write lease of a port, None if nobody has."""
+        lease = self._leases.get(port)
+        if lease is None or lease.holder is None or lease.is_stale(time.monotonic()):
+            return None
+        return lease.holder.who
+
+    def attached(self, port: str) -> list[Json]:
+        """Return who is attached to a port, as `GET /v1/ports` has it."""
+        lease = self._leases.get(port)
+        return [
+            _who_json(client.holder)
+            | {
+                "has_lease": lease is not None and lease.is_held_by(client.id),
+                "waiting_bytes": client.backlog.bytes,
+            }
+            for client in self._clients.get(port, ())
+        ]
+
+    async def serve(
+        self, request: web.Request, port: PortView, who: Who, right: Right, wish: AttachWish
+    ) -> web.WebSocketResponse:
+        """Serve one client until it leaves, is cut off, or the daemon stops."""
+        if sum(map(len, self._clients.values())) >= MAX_CLIENTS:
+            raise BenchError("not_now", f"{MAX_CLIENTS} clients are attached: no room for another")
+        ws = web.WebSocketResponse(
+            autoping=False, compress=False, max_msg_size=MAX_MESSAGE, writer_limit=0
+        )
+        await ws.prepare(request)
+        client = _Client(next(self._ids), port.name, who, right, wish.is_read_only)
+        self._sockets.add(ws)
+        try:
+            with ending(request):
+                self._join(client, wish)
+                await self._talk(client, ws, request, wish)
+        finally:
+            self._sockets.discard(ws)
+            self._leave(client)
+        return ws
+
+    async def close(self) -> None:
+        """Send every client away: the daemon stops."""
+        async with asyncio.TaskGroup() as tasks:
+            for ws in self._sockets:
+                tasks.create_task(goodbye(ws), name="attach goodbye")
+
+    def _join(self, client: _Client, wish: AttachWish) -> None:
+        """Add a client; without a pause, so that scrollback and live bytes meet exactly."""
+        view = self._bench.port(client.port)
+        if view is None:
+            raise BenchError("not_found", f"no port {client.port!r}")
+        scrollback = last_lines(self._bench.recent(client.port), wish.lines)
+        lease = self._leases.setdefault(client.port, Lease(self._limits.lease_s))
+        refusal = self._refusal(client, view)
+        hello = {
+            "v": 1,
+            "client": client.id,
+            "port": port_to_json(view),
+            "rights": client.right.name.lower(),
+            "may_write": refusal is None,
+            "why_not": refusal.message if refusal else "",
+            "lease": _who_json(lease.holder),
+            "scrollback": len(scrollback),  # bytes, in the binary messages that come next
+        }
+        client.tell("hello", hello)
+        if scrollback:
+            client.backlog.put(scrollback)
+        client.heard_s = time.monotonic()
+        self._clients.setdefault(client.port, []).append(client)
+
+    def _leave(self, client: _Client) -> None:
+        clients = self._clients.get(client.port, [])
+        if client in clients:
+            clients.remove(client)
+        self._release(client, "released")
+        self._audit_typed(client)
+        if not clients:
+            self._clients.pop(client.port, None)
+            self._leases.pop(client.port, None)
+
+    async def _talk(
+        self, client: _Client, ws: web.WebSocketResponse, request: web.Request, wish: AttachWish
+    ) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            name = f"attach {client.port} {client.id}"
+            sender = tasks.create_task(self._send(client, ws, request), name=f"{name} send")
+            ticker = tasks.create_task(self._tick(client, ws, request), name=f"{name} tick")
+            try:
+                if wish.steal:
+                    await self._act(client, self._take_lease(client, steal=True))
+                async for message in ws:
+                    client.heard_s = now_s = time.monotonic()
+                    self._leases[client.port].heard(client.id, now_s)
+                    await self._heard(client, ws, message)
+            except ConnectionError:
+                log.debug("%s: client %d went away", client.port, client.id)
+            finally:
+                sender.cancel()
+                ticker.cancel()
+
+    async def _send(self, client: _Client, ws: web.WebSocketResponse, request: web.Request) -> None:
+        transport = request.transport
+        try:
+            while transport is not None:
+                item = client.backlog.take()
+                if item is None:
+                    client.more.clear()
+                    await client.more.wait()
+                    continue
+                waiting = transport.get_write_buffer_size()
+                client.is_sending = True
+                async with asyncio.timeout(self._limits.stalled_s):
+                    await _send_item(ws, item)
+                client.is_sending = False
+                if waiting and transport.get_write_buffer_size() < waiting:
+                    client.heard_s = time.monotonic()  # slow, but it reads
+        except TimeoutError:
+            self._cut(client, request)
+        except ConnectionError:
+            log.debug("%s: client %d went away", client.port, client.id)
+
+    async def _tick(self, client: _Client, ws: web.WebSocketResponse, request: web.Request) -> None:
+        """Ask for a sign of life, free a dead client's lease, cut it off, keep the audit going."""
+        try:
+            while True:
+                await asyncio.sleep(self._limits.ping_s)
+                self._audit_typed(client)
+                now_s = time.monotonic()
+                if self._leases[client.port].is_stale(now_s):
+                    self._release(client, "expired")
+                silent_s = now_s - client.heard_s
+                if silent_s > self._limits.stalled_s or client.backlog.is_full:
+                    self._cut(client, request)
+                    return
+                if not client.is_sending:
+                    await ws.ping()
+        except ConnectionError:
+            log.debug("%s: client %d went away", client.port, client.id)
+
+    def _cut(self, client: _Client, request: web.Request) -> None:
+        log.info(
+            "%s: %s (pid %d) has read nothing for %.0f s: disconnected",
+            client.port,
+            client.who.user,
+            client.who.pid,
+            self._limits.stalled_s,
+        )
+        cut(request)
+
+    async def _heard(self, client: _Client, ws: web.WebSocketResponse, message: WSMessage) -> None:
+        if message.type is WSMsgType.PING:
+            await ws.pong(message.data)
+        elif message.type is WSMsgType.BINARY:
+            await self._act(client, self._typed(client, message.data))
+        elif message.type is WSMsgType.TEXT:
+            await self._act(client, self._controlled(client, message.data))
+
+    async def _act(self, client: _Client, act: Awaitable[None]) -> None:
+        """Do what a client asks; tell it why not, the same reason once and not for each key."""
+        try:
+            await act
+        except BenchError as exc:
+            if client.refused != exc.message:
+                client.refused = exc.message
+                client.tell("error", {"code": exc.code, "message": exc.message, "hint": exc.hint})
+
+    async def _typed(self, client: _Client, data: bytes) -> None:
+        if not data:
+            return
+        await self._take_lease(client)
+        sent = 0
+        try:
+            await self._bench.write(client.port, data, "attach")
+            sent = len(data)
+            client.refused = ""
+        except BenchError as exc:
+            sent = exc.sent
+            raise
+        finally:
+            client.typed_bytes += sent
+            client.typed_sum.update(data[:sent])
+
+    async def _controlled(self, client: _Client, text: str) -> None:
+        match control := _control(text):
+            case {"steal": True}:
+                await self._take_lease(client, steal=True)
+            case {"lease": True}:
+                await self._take_lease(client)
+            case {"lease": False}:
+                self._release(client, "released")
+            case {"break": int() | float() as duration_s} if 0 < duration_s <= MAX_BREAK_S:
+                await self._take_lease(client)
+                await self._done(
+                    client,
+                    AuditEntry(
+                        client.who, "break", client.port, 0, {"seconds": f"{duration_s:g}"}, "ok"
+                    ),
+                    self._bench.send_break(client.port, float(duration_s)),
+                )
+            case {"lines": {**lines}} if _are_lines(lines):
+                await self._take_lease(client)
+                detail = {name: "on" if on else "off" for name, on in lines.items()}
+                await self._done(
+                    client,
+                    AuditEntry(client.who, "lines", client.port, 0, detail, "ok"),
+                    self._bench.set_lines(client.port, dtr=lines.get("dtr"), rts=lines.get("rts")),
+                )
+            case {"marker": {"text": str() as text}} if text.strip():
+                await self._mark(client, text.strip()[:200])
+            case _:
+                raise BenchError("bad_request", f"not a control message: {str(control)[:80]}")
+
+    async def _mark(self, client: _Client, text: str) -> None:
+        if client.right < Right.ANNOTATE:
+            raise BenchError("not_allowed", f"{client.who.user} may only view")
+        await self._done(
+            client,
+            AuditEntry(client.who, "mark", client.port, 0, {"text": text}, "ok"),
+            self._bench.mark(client.port, "note", text, client.who),
+        )
+
+    async def _done(self, client: _Client, entry: AuditEntry, act: Awaitable[Any]) -> None:
+        """Await `act` and audit how it went."""
+        await audited(self._bench, entry, act)
+        client.refused = ""
+
+    async def _take_lease(self, client: _Client, *, steal: bool = False) -> None:
+        view = self._bench.port(client.port)
+        if view is None:
+            raise BenchError("not_found", f"no port {client.port!r}")
+        if (refusal := self._refusal(client, view)) is not None:
+            raise refusal
+        lease = self._leases[client.port]
+        if lease.is_held_by(client.id):
+            return
+        before, now_s = lease.holder, time.monotonic()
+        if steal:
+            lease.steal(client.holder, now_s)
+        elif not lease.take(client.holder, now_s):
+            assert before is not None
+            raise BenchError(
+                "not_now",
+                f"{before.who.user} (pid {before.who.pid}) is typing on {client.port}",
+                "take over with --steal or Ctrl-T w",
+            )
+        self._tell_lease(client.port, "stolen" if steal and before else "taken", before)
+        entry = AuditEntry(client.who, "attach", client.port, 0, {"lease": "taken"}, "ok")
+        words = f"{client.who.user} began to type"
+        await audited(
+            self._bench, entry, self._bench.mark(client.port, "attach", words, client.who)
+        )
+
+    def _refusal(self, client: _Client, view: PortView) -> BenchError | None:
+        """Return why this client may not type, None if it may."""
+        if client.is_read_only:
+            return BenchError("not_allowed", "attached with --read-only")
+        if client.right < Right.WRITE:
+            return BenchError("not_allowed", f"{client.who.user} may not write to ports")
+        if not view.may_write:
+            return BenchError("not_allowed", f"the configuration of {view.name} forbids writing")
+        return None
+
+    def _release(self, client: _Client, why: LeaseChange) -> None:
+        lease = self._leases.get(client.port)
+        if lease is not None and lease.release(client.id):
+            self._audit_typed(client)
+            self._tell_lease(client.port, why, client.holder)
+
+    def _tell_lease(self, port: str, why: LeaseChange, before: Holder | None) -> None:
+        holder = self._leases[port].holder
+        for client in self._clients.get(port, ()):
+            client.refused = ""
+            client.tell(
+                "lease",
+                {
+                    "why": why,
+                    "holder": _who_json(holder),
+                    "before": _who_json(before),
+                    "yours": holder is not None and holder.client == client.id,
+                },
+            )
+
+    def _tell_all(self, port: str, what: str, body: Any) -> None:
+        for client in self._clients.get(port, ()):
+            client.tell(what, body)
+
+    def _audit_typed(self, client: _Client) -> None:
+        """Store what was typed since the last time: how much and a hash, for it may be a secret."""
+        if client.typed_bytes:
+            detail = {"sha256": client.typed_sum.hexdigest()}
+            self._bench.audit(
+                AuditEntry(client.who, "attach", client.port, client.typed_bytes, detail, "ok")
+            )
+            client.typed_bytes, client.typed_sum = 0, hashlib.sha256()
+
+
+async def audited(bench: Bench, entry: AuditEntry, act: Awaitable[T]) -> T:
+    """Await `act`, store `entry` with what came of it, and return the result."""
+    result, sent = "stopped half way", entry.bytes
+    try:
+        done = await act
+        result = "ok"
+    except BenchError as exc:
+        result, sent = exc.message, exc.sent
+        raise
+    finally:
+        bench.audit(replace(entry, bytes=sent, result=result))
+    return done
+
+
+def last_lines(data: bytes, lines: int) -> bytes:
+    """Return the last `lines` lines and the unfinished one after them; negative: everything."""
+    if lines < 0:
+        return data
+    end = b"\n" if b"\n" in data else b"\r"
+    start = len(data)
+    for _ in range(lines + 1):
+        found = data.rfind(end, 0, start)
+        if found < 0:
+            return data
+        start = found
+    return data[start + 1 :]
+
+
+def marker_to_json(marker: Marker) -> Json:
+    """Return the marker as the API has it."""
+    return {
+        "id": marker.id,
+        "port": marker.port,
+        "seq": marker.seq,
+        "kind": marker.kind,
+        "text": marker.text,
+        "who": marker.who,
+        "at": iso(marker.utc_ns),
+    }
+
+
+async def _send_item(ws: web.WebSocketResponse, item: bytes | str | int) -> None:
+    if isinstance(item, bytes):
+        await ws.send_bytes(item)
+    else:
+        await ws.send_str(item if isinstance(item, str) else json.dumps({"lag": item}))
+
+
+def _control(text: str) -> Json:
+    try:
+        control = json.loads(text)
+    except ValueError as exc:
+        raise BenchError("bad_request", "a control message that is not JSON") from exc
+    if not isinstance(control, dict):
+        raise BenchError("bad_request", "a control message that is no object")
+    return control
+
+
+def _are_lines(lines: Mapping[Any, Any]) -> bool:
+    return bool(lines) and all(
+        name in {"dtr", "rts"} and isinstance(on, bool) for name, on in lines.items()
+    )
+
+
+def _who_json(holder: Holder | None) -> Json:
+    if holder is None:
+        return {}
+    return {
+        "client": holder.client,
+        "user": holder.who.user,
+        "uid": holder.who.uid,
+        "pid": holder.who.pid,
+    }

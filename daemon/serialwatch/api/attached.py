@@ -1,0 +1,112 @@
+"""One attached client: what it may do, what it has yet to be sent, and whether it still reads."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from serialwatch.api.answers import cut
+from serialwatch.api.backlog import Backlog
+from serialwatch.api.bench import AuditEntry, Bench, BenchError, PortView, Who
+from serialwatch.api.lease import Holder
+from serialwatch.api.rights import Right
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a silent client is put up with."""
+
+    stalled_s: float = 30.0  # it reads nothing: its connection is cut
+    lease_s: float = 15.0  # it gives no sign of life: others may type
+    ping_s: float = 5.0
+
+
+@dataclass(eq=False, slots=True)
+class Attached:
+    """A client of one port."""
+
+    id: int
+    port: str
+    who: Who
+    right: Right
+    is_read_only: bool
+    backlog: Backlog = field(default_factory=Backlog)
+    more: asyncio.Event = field(default_factory=asyncio.Event)
+    heard_s: float = field(default_factory=time.monotonic)  # last sign of life
+    refused: str = ""  # the refusal that it was told last
+    is_sending: bool = False
+    typed_bytes: int = 0  # not in the audit yet
+    typed_sum: Any = field(default_factory=hashlib.sha256)  # of them
+
+    @property
+    def holder(self) -> Holder:
+        """Return the client as the holder of a lease."""
+        return Holder(self.id, self.who)
+
+    def tell(self, what: str, body: Any) -> None:
+        """Queue a control message."""
+        self.backlog.put_text(json.dumps({what: body}, separators=(",", ":")))
+        self.more.set()
+
+    def refusal(self, port: PortView) -> BenchError | None:
+        """Return why this client may not type, None if it may."""
+        if self.is_read_only:
+            return BenchError("not_allowed", "attached with --read-only")
+        if self.right < Right.WRITE:
+            return BenchError("not_allowed", f"{self.who.user} may not write to ports")
+        if not port.may_write:
+            return BenchError("not_allowed", f"the configuration of {port.name} forbids writing")
+        return None
+
+    def audit_typed(self, bench: Bench) -> None:
+        """Store what was typed since the last time: how much and a hash, for it may be a secret."""
+        if self.typed_bytes:
+            detail = {"sha256": self.typed_sum.hexdigest()}
+            bench.audit(AuditEntry(self.who, "attach", self.port, self.typed_bytes, detail, "ok"))
+            self.typed_bytes, self.typed_sum = 0, hashlib.sha256()
+
+    async def send(self, ws: web.WebSocketResponse, request: web.Request, limit_s: float) -> None:
+        """Send what is queued, as fast as it is read; cut the client off if that takes too long."""
+        transport = request.transport
+        try:
+            while transport is not None:
+                item = self.backlog.take()
+                if item is None:
+                    self.more.clear()
+                    await self.more.wait()
+                    continue
+                waiting = transport.get_write_buffer_size()
+                self.is_sending = True
+                async with asyncio.timeout(limit_s):
+                    await _send_item(ws, item)
+                self.is_sending = False
+                if waiting and transport.get_write_buffer_size() < waiting:
+                    self.heard_s = time.monotonic()  # slow, but it reads
+        except TimeoutError:
+            self.cut_off(request, limit_s)
+        except ConnectionError:
+            log.debug("%s: client %d went away", self.port, self.id)
+
+    def cut_off(self, request: web.Request, limit_s: float) -> None:
+        """Close the connection of a client that does not read."""
+        name, pid = self.who.user, self.who.pid
+        log.info(
+            "%s: %s (pid %d) read nothing for %.0f s: disconnected", self.port, name, pid, limit_s
+        )
+        cut(request)
+
+
+async def _send_item(ws: web.WebSocketResponse, item: bytes | str | int) -> None:
+    if isinstance(item, bytes):
+        await ws.send_bytes(item)
+    else:
+        await ws.send_str(item if isinstance(item, str) else json.dumps({"lag": item}))

@@ -1,0 +1,213 @@
+"""What the API asks of the service behind it, and how ports look in JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar, cast
+
+from serialwatch.records import Incident, Marker, PortState, Report, Severity, State
+from serialwatch.wire import Json, iso, utc_ns
+
+T = TypeVar("T")
+
+ErrorCode = Literal[
+    "not_found",  # 404
+    "not_allowed",  # 403: the configuration forbids it
+    "not_now",  # 409: the port is not up, the incident is resolved already, ...
+    "bad_request",  # 400
+    "failed",  # 502: the device or the disk did not do it
+]
+
+
+class BenchError(Exception):
+    """The bench does not do what was asked; `hint` says what would help, "" if nothing does.
+
+    `sent` counts the bytes that reached the device before a write failed.
+    """
+
+    def __init__(self, code: ErrorCode, message: str, hint: str = "", sent: int = 0) -> None:
+        super().__init__(message)
+        self.code: ErrorCode = code
+        self.message = message
+        self.hint = hint
+        self.sent = sent
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """The person or program that asks, as others and the audit see it."""
+
+    uid: int
+    user: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class PortView:
+    """How a port stands now."""
+
+    name: str
+    device: str  # as it was configured
+    state: PortState
+    since_utc_ns: int  # of the state
+    bit_rate: int | None  # None where the device has none (a program, a network socket)
+    may_write: bool  # the port's configuration allows it
+    boot: int  # 0: none seen
+    next_seq: int  # number of the next line; 0 while numbers are not known yet
+    open_incidents: int
+    problem: str = ""  # why it is not up, with what to do about it
+    holder: str = ""  # of a busy port
+    opened: str = ""  # path that was opened, links resolved
+    far_end: str = ""  # of `pty:`: what the other side may open
+    eol: str = "auto"
+    last_rx_utc_ns: int = 0  # 0: nothing yet
+    rx_bytes: int = 0  # these count since the daemon started
+    rx_lines: int = 0
+    tx_bytes: Mapping[str, int] = field(default_factory=dict)  # by source
+    boots: int = 0
+    reconnects: int = 0
+    lost_bytes: Mapping[str, int] = field(default_factory=dict)  # by place
+    uart_errors: Mapping[str, int] = field(default_factory=dict)  # by kind, counted ones only
+    log_problem: str = ""  # why nothing is written to the log; "" while it is
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentFilter:
+    """Which incidents are wanted; the newest come first."""
+
+    port: str = ""  # "" for all
+    states: frozenset[State] = frozenset({"open", "investigating", "reported", "muted"})
+    severity: Severity = "note"  # at least
+    since_utc_ns: int = 0  # opened at or after
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentView:
+    """An incident and what only the service knows of it."""
+
+    incident: Incident
+    boot_started_utc_ns: int = 0  # 0: unknown
+    revisions: int = 0  # reports so far
+    is_on_disk: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """A reset that was done."""
+
+    before_seq: int  # the first line that the board may have printed after it
+    how: str  # e.g. "RTS for 100 ms"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """Somebody changed something: `result` is "ok" or what went wrong."""
+
+    who: Who
+    action: Literal[
+        "send", "attach", "lines", "break", "reset", "mark", "resolve", "mute", "unmute"
+    ]
+    port: str
+    bytes: int  # that reached the device's driver
+    detail: Mapping[str, str]
+    result: str
+
+
+class Bench(Protocol):
+    """The service as the API sees it. Every method is called on the event loop.
+
+    Plain methods answer at once and do not block; coroutines raise BenchError.
+    """
+
+    @property
+    def log_dir(self) -> Path:
+        """Where the logs lie: one folder a port."""
+
+    def ports(self) -> Sequence[PortView]:
+        """Return every port, in the order of the configuration."""
+
+    def port(self, name: str) -> PortView | None:
+        """Return one port, None if there is none of that name."""
+
+    def recent(self, port: str) -> bytes:
+        """Return the newest bytes of a port, at most 256 KiB: all that `on_bytes` told so far."""
+
+    def problems(self) -> Sequence[str]:
+        """Return what is wrong with the daemon itself; empty while it is healthy."""
+
+    def lost_at_client(self, port: str, lost_bytes: int) -> None:
+        """Count bytes that an attached client was too slow for."""
+
+    async def render(self, work: Callable[[], T]) -> T:
+        """Run `work`, which may read files and take its time, in the thread for large answers."""
+
+    async def metrics(self) -> tuple[bytes, str]:
+        """Return the metrics and their content type, rendered off the loop."""
+
+    async def incidents(self, wanted: IncidentFilter) -> Sequence[IncidentView]:
+        """Return incidents, the newest first, those not on disk yet among them."""
+
+    async def incident(self, incident_id: int) -> IncidentView | None:
+        """Return one incident, None if there is none."""
+
+    async def report(self, incident_id: int, revision: int | None) -> Report | None:
+        """Return a report of an incident, the newest revision for None."""
+
+    async def write(self, port: str, data: bytes, source: Literal["attach", "send"]) -> int:
+        """Send `data` to the device; return the number of the line it may be answered from."""
+
+    async def set_lines(self, port: str, *, dtr: bool | None, rts: bool | None) -> None:
+        """Set modem lines; None leaves one alone."""
+
+    async def send_break(self, port: str, duration_s: float) -> None:
+        """Send a break condition."""
+
+    async def reset(self, port: str, who: Who) -> Reset:
+        """Reset the board in the way its configuration says."""
+
+    async def mark(self, port: str, kind: str, text: str, who: Who) -> Marker:
+        """Set a marker before the next line."""
+
+    async def resolve(self, incident_id: int, who: Who) -> IncidentView:
+        """Mark an incident as resolved."""
+
+    async def mute(self, incident_id: int, until_utc_ns: int | None, who: Who) -> IncidentView:
+        """Count this fault silently from now on; None: until unmuted."""
+
+    async def unmute(self, incident_id: int, who: Who) -> IncidentView:
+        """Undo `mute`."""
+
+    def audit(self, entry: AuditEntry) -> None:
+        """Store durably who did what."""
+
+
+def port_to_json(port: PortView) -> Json:
+    """Return the port as `GET /v1/ports`, events and attach have it."""
+    body = {k: dict(v) if isinstance(v, Mapping) else v for k, v in _fields(port).items()}
+    for key in _TIMES:
+        at = body.pop(key)
+        body[_json_name(key)] = iso(at) if at else None
+    return body
+
+
+def port_from_json(body: Mapping[str, Any]) -> PortView:
+    """Return the port that `port_to_json` wrote; keys of a newer daemon are ignored."""
+    plain = {k: body[k] for k in PortView.__dataclass_fields__ if k in body}
+    for key in _TIMES:
+        at = body.get(_json_name(key))
+        plain[key] = utc_ns(at) if at else 0
+    return PortView(**plain)
+
+
+_TIMES = ("since_utc_ns", "last_rx_utc_ns")
+
+
+def _json_name(key: str) -> str:
+    return {"since_utc_ns": "since", "last_rx_utc_ns": "last_rx_at"}[key]
+
+
+def _fields(port: PortView) -> dict[str, Any]:
+    return cast(dict[str, Any], {k: getattr(port, k) for k in PortView.__dataclass_fields__})

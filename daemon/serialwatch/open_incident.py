@@ -1,0 +1,376 @@
+"""One incident while it can still grow: its hits, its root cause, its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from serialwatch.records import (
+    SEVERITIES,
+    TIERS,
+    Hit,
+    HitCount,
+    Incident,
+    Outcome,
+    Severity,
+    State,
+)
+from serialwatch.titles import fingerprint
+
+S = 1_000_000_000  # ns
+SETTLE_NS = 5 * S  # after the last hit or block end
+SETTLE_MAX_NS = 60 * S  # after opening, whatever still comes
+REBOOT_NS = 120 * S  # a first-stage boot within this is what the fault led to
+QUIET_NS = 60 * S  # of silence: halted; of ordinary lines: continued
+
+MAX_SAMPLES = 20  # line numbers kept of one trigger: the oldest half and the newest
+MAX_KEYS = 256  # keys counted one by one in an incident; a later one is never its root cause
+
+_CONSEQUENCES = frozenset({"boot.loop", "boot.not_finished", "link.silence", "link.port_vanished"})
+
+
+def severity_rank(severity: Severity) -> int:
+    """Return 0 (note) to 3 (critical)."""
+    return SEVERITIES.index(severity)
+
+
+def is_fault(hit: Hit) -> bool:
+    """Tell whether the hit says that something failed, not only that someone should look."""
+    return hit.severity in {"error", "critical"}
+
+
+def tells_a_consequence(hit: Hit) -> bool:
+    """Tell whether the hit only says how a fault went on: a loop, a reboot, silence."""
+    return hit.trigger in _CONSEQUENCES or hit.trigger.endswith(".unexpected_reboot")
+
+
+@dataclass(slots=True)
+class _Tally:
+    """The hits of one trigger."""
+
+    first: Hit
+    severity: Severity
+    last_seq: int
+    last_utc_ns: int
+    is_consequence: bool
+    count: int = 1
+    samples: list[int] = field(default_factory=list)
+
+    def add(self, hit: Hit) -> None:
+        self.count += 1
+        self.last_seq = max(self.last_seq, hit.seq)
+        self.last_utc_ns = hit.utc_ns
+        self.severity = max(self.severity, hit.severity, key=severity_rank)
+        self.sample(hit.seq)
+
+    def sample(self, seq: int) -> None:
+        if seq:
+            if len(self.samples) == MAX_SAMPLES:
+                del self.samples[MAX_SAMPLES // 2]
+            self.samples.append(seq)
+
+    def record(self) -> HitCount:
+        return HitCount(
+            trigger=self.first.trigger,
+            severity=self.severity,
+            tier=self.first.tier,
+            title=self.first.title,
+            first_seq=self.first.seq,
+            last_seq=self.last_seq,
+            first_utc_ns=self.first.utc_ns,
+            last_utc_ns=self.last_utc_ns,
+            count=self.count,
+            samples=tuple(self.samples),
+            fields=dict(self.first.fields),
+        )
+
+
+class OpenIncident:
+    """An unresolved incident of one port. Times are CLOCK_MONOTONIC of this run of the daemon."""
+
+    def __init__(self, id: int, hit: Hit, mono_ns: int, firmware: str) -> None:
+        """Open it for `hit` at `mono_ns`, which may be later than the hit."""
+        self.id = id
+        self.port = hit.port
+        self.primary = hit  # the first hit of the trigger that is the root cause
+        self.firmware = firmware
+        self.fingerprint = fingerprint(hit.trigger, hit.title, firmware)
+        self.opened_mono_ns = self.last_mono_ns = hit.mono_ns
+        self.opened_utc_ns = self.last_utc_ns = hit.utc_ns
+        self.last_seq = hit.seq
+        self.is_settled = False
+        self.open_blocks: set[str] = set()  # triggers
+        self.recent_ns = mono_ns  # the last hit or block end that counts as activity
+        self.phase: State = "open"  # as the agent has it; open, investigating or reported
+        self.muted_until_utc_ns: int | None = None
+        self.linked: tuple[int, ...] = ()
+        self.seen_before: tuple[int, ...] = ()
+
+        self.fault_ns: int | None = None  # the last hit that awaits an outcome
+        self.is_decided = True  # what became of the last fault is known
+        self.outcome: Outcome | None = None
+        self.outcome_cause = ""
+        self.outcome_seq = 0
+        self._outcomes: set[Outcome] = set()
+
+        self.told_ns: int | None = None  # the last `changed`
+        self.untold_seq: int | None = None  # first line that no change has told yet, 0: no line
+
+        self._began_ns = mono_ns
+        self._block_end_ns = mono_ns
+        self._watched_ns = mono_ns  # silence before this was not observed
+        self._tallies: dict[str, _Tally] = {}
+        self._counts: dict[tuple[str, str], int] = {}
+        self._severity = hit.severity
+        self.add(hit)
+
+    @classmethod
+    def restored(cls, incident: Incident, mono_ns: int, utc_ns: int) -> OpenIncident:
+        """Take up an incident of an earlier run, as settled.
+
+        Its times are moved to this run's clock by how long ago they were in UTC.
+        """
+
+        def moved(at_utc_ns: int) -> int:
+            return mono_ns - max(0, utc_ns - at_utc_ns)
+
+        primary = Hit(
+            port=incident.port,
+            trigger=incident.trigger,
+            severity=incident.hits[0].severity if incident.hits else incident.severity,
+            tier=incident.tier,
+            title=incident.title,
+            key=incident.key,
+            seq=incident.first_seq,
+            block_first=incident.block_first,
+            boot=incident.boot,
+            mono_ns=moved(incident.opened_utc_ns),
+            utc_ns=incident.opened_utc_ns,
+            fields=incident.fields,
+            ecosystem=incident.ecosystem,
+            knowledge=incident.knowledge,
+        )
+        self = cls(incident.id, primary, mono_ns, incident.firmware)
+        self._tallies = dict(_tallies(primary, incident.hits))
+        self._counts = {(primary.trigger, primary.key): incident.count}
+        self._severity = incident.severity
+        self.fingerprint = incident.fingerprint
+        self.last_seq = incident.last_seq
+        self.last_mono_ns = moved(incident.last_utc_ns)
+        self.last_utc_ns = incident.last_utc_ns
+        self.is_settled = True
+        self.open_blocks.clear()
+        self.recent_ns = self.last_mono_ns
+        self.phase = incident.state if incident.state in {"investigating", "reported"} else "open"
+        self.muted_until_utc_ns = incident.muted_until_utc_ns
+        self.linked, self.seen_before = incident.linked, incident.seen_before
+        self.outcome = incident.outcome
+        self._outcomes = {incident.outcome} if incident.outcome else set()
+        self.outcome_cause = incident.outcome_cause
+        self.outcome_seq = incident.outcome_seq
+        self.fault_ns = self.last_mono_ns if severity_rank(incident.severity) >= 2 else None
+        self.is_decided = (
+            self.fault_ns is None
+            or incident.outcome is not None
+            or mono_ns - self.fault_ns > REBOOT_NS
+        )
+        self.untold_seq = None
+        return self
+
+    def add(self, hit: Hit) -> bool:
+        """Count a hit; return whether it made another one the root cause."""
+        self._count(hit)
+        tally = self._tallies.get(hit.trigger)
+        if tally is None:
+            self._tallies[hit.trigger] = tally = _Tally(
+                hit, hit.severity, hit.seq, hit.utc_ns, self._follows(hit)
+            )
+            tally.sample(hit.seq)
+        else:
+            tally.add(hit)
+        self._severity = self._worst()
+        self.last_mono_ns = max(self.last_mono_ns, hit.mono_ns)
+        self.last_utc_ns = hit.utc_ns
+        self.untold_seq = self.untold_seq or hit.seq
+        if is_fault(hit) and not tells_a_consequence(hit):
+            self.fault_ns = hit.mono_ns
+            self.is_decided = False
+        elif hit.trigger == "link.port_vanished":
+            self.is_decided = True  # the silence that follows is the cable's
+        if hit.severity != "note" and not self._is_silenced(hit):
+            self.recent_ns = max(self.recent_ns, hit.mono_ns)
+        if self.is_settled:
+            return False
+        self.last_seq = max(self.last_seq, hit.seq)
+        if hit.opens_block:
+            self.open_blocks.add(hit.trigger)
+        return self._choose()
+
+    def end_block(self, trigger: str, last_seq: int, mono_ns: int) -> None:
+        """Note that the lines of one fault are complete."""
+        self.open_blocks.discard(trigger)
+        self._block_end_ns = max(self._block_end_ns, mono_ns)
+        self.recent_ns = max(self.recent_ns, mono_ns)
+        if not self.is_settled:
+            self.last_seq = max(self.last_seq, last_seq)
+
+    def is_due(self, mono_ns: int) -> bool:
+        """Tell whether nothing more is to be expected of this fault's first occurrence."""
+        if mono_ns - self._began_ns >= SETTLE_MAX_NS:
+            return True
+        return not self.open_blocks and mono_ns - self.recent_ns >= SETTLE_NS
+
+    def is_fresh_fault(self, mono_ns: int) -> bool:
+        """Tell whether something failed here so recently that a reboot would come of it."""
+        return self.fault_ns is not None and mono_ns - self.fault_ns <= REBOOT_NS
+
+    def outcome_by_lines(self, line_ns: int, mono_ns: int) -> Outcome | None:
+        """Judge by the port's last line whether the board halted or went on; None: not known."""
+        if self.fault_ns is None or self.is_decided:
+            return None
+        fault_ns = max(self.fault_ns, self._block_end_ns)
+        if mono_ns - max(fault_ns, line_ns, self._watched_ns) >= QUIET_NS:
+            self.is_decided = True
+            # An idle board is silent too: only after a critical fault does silence tell.
+            return "halted" if self._severity == "critical" else None
+        return "continued" if line_ns - fault_ns >= QUIET_NS else None
+
+    def decide(self, outcome: Outcome, cause: str, seq: int) -> bool:
+        """Take the outcome of the last fault; return whether it is new for this incident.
+
+        A board that halts and reboots in turn has two outcomes, however often it does so.
+        """
+        self.is_decided = True
+        if self.outcome == outcome:
+            return False
+        self.outcome, self.outcome_cause, self.outcome_seq = outcome, cause, seq
+        self.untold_seq = self.untold_seq or 0
+        is_new = outcome not in self._outcomes
+        self._outcomes.add(outcome)
+        return is_new
+
+    @property
+    def severity(self) -> Severity:
+        """Return the worst of its hits; a vague rule beside a better one does not count."""
+        return self._severity
+
+    def record(self, state: State | None = None, resolved_by: str = "") -> Incident:
+        """Return how it stands now."""
+        primary = self.primary
+        return Incident(
+            id=self.id,
+            port=self.port,
+            state=state or ("muted" if self.muted_until_utc_ns is not None else self.phase),
+            trigger=primary.trigger,
+            severity=self._severity,
+            tier=primary.tier,
+            title=primary.title,
+            key=primary.key,
+            fingerprint=self.fingerprint,
+            ecosystem=primary.ecosystem,
+            knowledge=primary.knowledge,
+            fields=dict(primary.fields),
+            boot=primary.boot,
+            first_seq=primary.seq,
+            block_first=primary.block_first,
+            last_seq=self.last_seq,
+            opened_mono_ns=self.opened_mono_ns,
+            opened_utc_ns=self.opened_utc_ns,
+            last_mono_ns=self.last_mono_ns,
+            last_utc_ns=self.last_utc_ns,
+            count=self._counts.get((primary.trigger, primary.key), 1),
+            hits=tuple(t.record() for t in sorted(self._tallies.values(), key=self._place)),
+            is_settled=self.is_settled,
+            outcome=self.outcome,
+            outcome_cause=self.outcome_cause,
+            outcome_seq=self.outcome_seq,
+            linked=self.linked,
+            seen_before=self.seen_before,
+            firmware=self.firmware,
+            muted_until_utc_ns=self.muted_until_utc_ns,
+            resolved_by=resolved_by,
+        )
+
+    def refingerprint(self, firmware: str) -> bool:
+        """Take the build and the root cause into the fingerprint; return whether it changed."""
+        before = self.fingerprint
+        self.firmware = firmware
+        self.fingerprint = fingerprint(self.primary.trigger, self.primary.title, firmware)
+        return self.fingerprint != before
+
+    def _count(self, hit: Hit) -> None:
+        key = hit.trigger, hit.key
+        if key in self._counts or len(self._counts) < MAX_KEYS:
+            self._counts[key] = self._counts.get(key, 0) + 1
+
+    def _follows(self, hit: Hit) -> bool:
+        """Tell whether a new trigger only goes on with what is here already."""
+        if tells_a_consequence(hit):
+            return True
+        return hit.continues and any(
+            is_fault(t.first) and t.first.tier != "generic" and not t.is_consequence
+            for t in self._tallies.values()
+        )
+
+    def _choose(self) -> bool:
+        """Find the root cause; return whether it is another one than before."""
+        best = max(self._tallies.values(), key=self._merit)
+        refined = {best.first.trigger}
+        while sharper := [
+            t
+            for t in self._tallies.values()
+            if t.first.parent == best.first.trigger
+            and t.first.trigger not in refined
+            and t.severity != "note"
+        ]:
+            best = max(sharper, key=self._merit)
+            refined.add(best.first.trigger)
+        changed = best.first.trigger != self.primary.trigger
+        self.primary = best.first
+        return changed
+
+    def _merit(self, tally: _Tally) -> tuple[bool, bool, int, int, int]:
+        """Rank as a root cause: a fault, no consequence, a sharp rule, early."""
+        first = tally.first
+        return (
+            severity_rank(tally.severity) >= 2,
+            not tally.is_consequence and not self._is_silenced(first),
+            TIERS.index(first.tier),
+            -first.mono_ns,
+            -first.seq,
+        )
+
+    def _is_silenced(self, hit: Hit) -> bool:
+        return hit.tier == "generic" and any(
+            is_fault(t.first) and t.first.tier != "generic" for t in self._tallies.values()
+        )
+
+    def _worst(self) -> Severity:
+        heard = [t.severity for t in self._tallies.values() if not self._is_silenced(t.first)]
+        return max(heard, key=severity_rank)
+
+    def _place(self, tally: _Tally) -> tuple[bool, bool, int, int]:
+        """Order for people: the root cause, then by line, then what no line carries."""
+        first = tally.first
+        return first.trigger != self.primary.trigger, not first.seq, first.seq, first.utc_ns
+
+
+def _tallies(primary: Hit, counts: Iterable[HitCount]) -> Iterable[tuple[str, _Tally]]:
+    for count in counts:
+        first = Hit(
+            port=primary.port,
+            trigger=count.trigger,
+            severity=count.severity,
+            tier=count.tier,
+            title=count.title,
+            key="",  # not stored; needed for the root cause only
+            seq=count.first_seq,
+            block_first=count.first_seq,
+            boot=primary.boot,
+            mono_ns=primary.mono_ns,
+            utc_ns=count.first_utc_ns,
+            fields=count.fields,
+        )
+        tally = _Tally(first, count.severity, count.last_seq, count.last_utc_ns, False)
+        tally.count, tally.samples = count.count, list(count.samples)
+        yield count.trigger, tally

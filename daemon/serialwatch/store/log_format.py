@@ -1,0 +1,180 @@
+"""The files of a port's log, byte for byte.
+
+`<log>/<port>/20260622T035812Z-000000048211.log` holds the raw bytes, the `.idx` beside it when they
+came: a header of 128 bytes, then records of 40, all little-endian. The name says when the file was
+begun (UTC) and the number of its first line. Files are ordered by that number.
+
+The checksum of a record is CRC-16/CCITT-FALSE (polynomial 0x1021, initial value 0xFFFF, nothing
+reflected) of its 40 bytes with the checksum 0.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from binascii import crc_hqx
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import IntEnum, IntFlag
+from pathlib import Path
+
+from serialwatch.lines import Eol
+
+MAGIC = b"SWIDX1"
+VERSION = 1
+HEADER_BYTES = 128
+RECORD_BYTES = 40
+POINT_EVERY = 4096  # bytes of log from one POINT to the next, at most
+PAUSE_NS = 20_000_000  # the first byte after a pause so long has a POINT
+MAX_AUX = 2**32 - 1
+
+_HEADER = struct.Struct("<6sH32sB7xQQ16s48x")
+_RECORD = struct.Struct("<BBHIQQqq")
+_EOLS: tuple[Eol, ...] = ("lf", "cr")  # as numbered in the header
+_NAME = re.compile(r"\d{8}T\d{6}Z-(\d{12,})\.log")
+
+
+class Kind(IntEnum):
+    """What a record says."""
+
+    POINT = 1  # when the byte at `offset` came; aux: µs from the POINT before to the byte before
+    CUT = 2  # the file ends here; aux: a `Cut`; times of the last byte
+    GAP = 3  # bytes were lost before `offset`; aux: how many, 0 unknown; flags: a `Place`
+    BOOT = 4  # line `seq` began a boot; aux: its number
+    CLOCK = 5  # the wall clock was set since the record before
+    MARK = 6  # a marker stands before line `seq`; aux: its id
+
+
+class PointFlag(IntFlag):
+    """Flags of a POINT."""
+
+    ESTIMATED = 1  # made from the log afterwards: the times are guessed
+    LINE_START = 2  # the byte is the first of line `seq`
+
+
+class Cut(IntEnum):
+    """Why a file ends. A line without an end in it is complete with that."""
+
+    SIZE = 1  # it was full
+    LOST = 2  # the port hung up
+    EOL = 3  # the console ends lines by CR
+    STOP = 4  # the daemon ended
+    GAP = 5  # bytes were lost behind it
+    CRASH = 6  # found without an end at the next start
+    MOVED = 7  # the file was deleted or renamed, or the disk failed
+
+
+class Place(IntEnum):
+    """Where bytes were lost."""
+
+    UART = 1
+    TTY = 2
+    LOG = 3
+    CLIENT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The head of an index."""
+
+    port: str
+    eol: Eol
+    first_seq: int
+    boot: int  # as known when the file was begun
+    boot_id: bytes = bytes(16)  # of the kernel: monotonic times of one boot can be compared
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of an index."""
+
+    kind: Kind
+    flags: int
+    aux: int
+    offset: int  # in the log
+    seq: int
+    utc_ns: int
+    mono_ns: int
+
+
+def pack_header(header: Header) -> bytes:
+    """Return the 128 bytes."""
+    return _HEADER.pack(
+        MAGIC,
+        VERSION,
+        header.port.encode(),
+        _EOLS.index(header.eol),
+        header.first_seq,
+        header.boot,
+        header.boot_id,
+    )
+
+
+def unpack_header(data: bytes) -> Header | None:
+    """Return the header that `data` begins with, None if there is none we understand."""
+    if len(data) < HEADER_BYTES:
+        return None
+    magic, version, port, eol, first_seq, boot, boot_id = _HEADER.unpack_from(data)
+    if magic != MAGIC or version != VERSION or eol >= len(_EOLS):
+        return None
+    name = port.rstrip(b"\0").decode(errors="replace")
+    return Header(name, _EOLS[eol], first_seq, boot, boot_id)
+
+
+def pack_record(
+    kind: Kind, flags: int, aux: int, offset: int, seq: int, utc_ns: int, mono_ns: int
+) -> bytes:
+    """Return the 40 bytes; `aux` stops at its largest value."""
+    body = _RECORD.pack(kind, flags, 0, min(aux, MAX_AUX), offset, seq, utc_ns, mono_ns)
+    return body[:2] + crc_hqx(body, 0xFFFF).to_bytes(2, "little") + body[4:]
+
+
+def unpack_record(data: bytes) -> Record | None:
+    """Return the record in 40 bytes, None if it is torn or of a kind unknown here."""
+    if len(data) != RECORD_BYTES:
+        return None
+    kind, flags, crc, aux, offset, seq, utc_ns, mono_ns = _RECORD.unpack(data)
+    if crc != crc_hqx(data[:2] + b"\0\0" + data[4:], 0xFFFF) or not 0 < kind <= Kind.MARK:
+        return None
+    return Record(Kind(kind), flags, aux, offset, seq, utc_ns, mono_ns)
+
+
+def log_name(utc_ns: int, first_seq: int) -> str:
+    """Return the name of the log file that begins with line `first_seq`."""
+    return f"{datetime.fromtimestamp(utc_ns // 10**9, UTC):%Y%m%dT%H%M%SZ}-{first_seq:012d}.log"
+
+
+def first_seq_of(path: Path) -> int | None:
+    """Return the first line number that a log's name says, None if it is no log's name."""
+    match = _NAME.fullmatch(path.name)
+    return int(match[1]) if match else None
+
+
+def begun_utc_ns(path: Path) -> int:
+    """Return when a log file was begun, as its name says."""
+    begun = datetime.strptime(path.name.partition("-")[0], "%Y%m%dT%H%M%SZ")
+    return int(begun.replace(tzinfo=UTC).timestamp()) * 10**9
+
+
+def log_files(folder: Path) -> list[Path]:
+    """Return the log files of one port, ordered by first line; none if there is no folder."""
+    try:
+        found = [(seq, path) for path in folder.iterdir() if (seq := first_seq_of(path))]
+    except FileNotFoundError:
+        return []
+    return [path for _, path in sorted(found)]
+
+
+def kernel_boot_id() -> bytes:
+    """Return the 16 bytes that name this boot of the kernel."""
+    text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    return bytes.fromhex(text.strip().replace("-", ""))
+
+
+def records_in(index: bytes) -> Iterator[Record]:
+    """Yield the records behind the header of an index; torn ones are left out."""
+    for at in range(HEADER_BYTES, len(index) - RECORD_BYTES + 1, RECORD_BYTES):
+        record = unpack_record(index[at : at + RECORD_BYTES])
+        if record is not None:
+            yield record

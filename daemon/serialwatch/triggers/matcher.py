@@ -1,0 +1,153 @@
+"""Find every pattern of every rule in a chunk of lines, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import hyperscan as hs
+
+from serialwatch.triggers.patterns import Pattern, compile_database, compile_pattern, scanned_patterns
+from serialwatch.triggers.ruleset import (
+    BootMarker,
+    Ignore,
+    InterruptStormDetector,
+    Prompt,
+    ReadyMarker,
+    ResetCause,
+    Rule,
+    RuleSet,
+    Shutdown,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RulePatterns:
+    """A rule with its patterns compiled; sets hold pattern ids."""
+
+    rule: Rule
+    fields: tuple[Pattern, ...]
+    unless: tuple[Pattern, ...]
+    when: tuple[Pattern | None, ...]  # one an entry of `severity_when`
+    starts: frozenset[int]
+    ends: frozenset[int]
+    needs: frozenset[int]
+    near: frozenset[int]
+    ancestors: frozenset[str]  # ids of the vaguer rules
+
+
+@dataclass(slots=True)
+class Uses:
+    """What a pattern stands for; most have one use."""
+
+    pattern: Pattern
+    rules: list[RulePatterns] = field(default_factory=list)
+    boots: list[BootMarker] = field(default_factory=list)
+    causes: list[ResetCause] = field(default_factory=list)
+    ready: list[ReadyMarker] = field(default_factory=list)
+    prompts: list[Prompt] = field(default_factory=list)
+    ignores: list[Ignore] = field(default_factory=list)
+    shutdowns: list[Shutdown] = field(default_factory=list)
+    counters: list[InterruptStormDetector] = field(default_factory=list)
+    is_remembered: bool = False  # other rules ask where it was last seen
+
+
+class Matcher:
+    """All patterns of a rule set in one Hyperscan database, for one thread.
+
+    `ready` are patterns that single ports wait for instead of the usual ready markers.
+    """
+
+    def __init__(self, ruleset: RuleSet, ready: Iterable[str] = ()) -> None:
+        self.ruleset = ruleset
+        own_ready = tuple(dict.fromkeys(ready))
+        self.patterns = scanned_patterns((*ruleset.scanned(), *own_ready))
+        ids = {pattern.source: number for number, pattern in enumerate(self.patterns)}
+        self.ready = {source: ids[source] for source in own_ready}
+        self.uses = _uses(ruleset, self.patterns, ids)
+        self._hits: list[tuple[int, int]] = []
+        # The binding keeps no reference to the handler: a temporary bound method would be freed
+        # while Hyperscan still calls it.
+        self._handler = self._found
+        self._database: hs.Database | None = None
+        if self.patterns:
+            self._database = compile_database(self.patterns)
+            self._scratch = hs.Scratch(self._database)
+
+    def scan(self, text: bytes) -> list[tuple[int, int]]:
+        """Return (pattern id, offset behind its end) of all matches, in no order, with repeats.
+
+        `text` is complete lines of the match view, or one unfinished line.
+        """
+        if self._database is None:
+            return []
+        self._database.scan(text, match_event_handler=self._handler, scratch=self._scratch)
+        if not self._hits:
+            return self._hits
+        hits = self._hits
+        self._hits = []
+        return hits
+
+    def _found(self, pattern: int, _start: int, end: int, _flags: int, _context: object) -> None:
+        # Called from C: one append, no more. It may not raise, return true or scan.
+        self._hits.append((pattern, end))
+
+
+def _uses(
+    ruleset: RuleSet, patterns: tuple[Pattern, ...], ids: Mapping[str, int]
+) -> tuple[Uses, ...]:
+    uses = tuple(Uses(pattern) for pattern in patterns)
+    parents = {rule.id: rule.parent for rule in ruleset.rules}
+    for rule in ruleset.rules:
+        compiled = _rule_patterns(rule, ids, parents)
+        for source in rule.match:
+            uses[ids[source]].rules.append(compiled)
+        for number in compiled.starts | compiled.needs | compiled.near:
+            uses[number].is_remembered = True
+    for boot in ruleset.boots:
+        for source in boot.match:
+            uses[ids[source]].boots.append(boot)
+    for cause in ruleset.causes:
+        for source in cause.match:
+            uses[ids[source]].causes.append(cause)
+    for ready in ruleset.ready:
+        for source in ready.match:
+            uses[ids[source]].ready.append(ready)
+    for prompt in ruleset.prompts:
+        for source in prompt.match:
+            uses[ids[source]].prompts.append(prompt)
+    for ignore in ruleset.ignores:
+        for source in ignore.match:
+            uses[ids[source]].ignores.append(ignore)
+    for shutdown in ruleset.shutdowns:
+        for source in shutdown.match:
+            uses[ids[source]].shutdowns.append(shutdown)
+    for detector in ruleset.detectors:
+        if isinstance(detector, InterruptStormDetector):
+            for source in detector.match:
+                uses[ids[source]].counters.append(detector)
+    return uses
+
+
+def _rule_patterns(
+    rule: Rule, ids: Mapping[str, int], parents: Mapping[str, str]
+) -> RulePatterns:
+    block, needs, near = rule.block, rule.needs, rule.unless_near
+    return RulePatterns(
+        rule=rule,
+        fields=tuple(map(compile_pattern, rule.fields)),
+        unless=tuple(map(compile_pattern, rule.unless)),
+        when=tuple(compile_pattern(w.match) if w.match else None for w in rule.severity_when),
+        starts=frozenset(ids[source] for source in block.start) if block else frozenset(),
+        ends=frozenset(ids[source] for source in block.end) if block else frozenset(),
+        needs=frozenset(ids[source] for source in needs.match) if needs else frozenset(),
+        near=frozenset(ids[source] for source in near.match) if near else frozenset(),
+        ancestors=_ancestors(rule.id, parents),
+    )
+
+
+def _ancestors(rule_id: str, parents: Mapping[str, str]) -> frozenset[str]:
+    found: set[str] = set()
+    while (rule_id := parents.get(rule_id, "")) and rule_id not in found:
+        found.add(rule_id)
+    return frozenset(found)

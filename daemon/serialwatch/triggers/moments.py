@@ -1,0 +1,27 @@
+"""Where a line stands, in order and in time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+S = 1_000_000_000  # nanoseconds
+
+# A saved log, or a burst read at once, has one time for many lines. Then lines stand in for
+# seconds: boots print about so many in the long run.
+LINES_PER_S = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A line and when it was read."""
+
+    seq: int
+    mono_ns: int
+    utc_ns: int
+
+    def is_within(self, limit_s: float, earlier: Moment) -> bool:
+        """Tell whether `earlier` is at most so long ago, by lines where the time is the same."""
+        passed_ns = self.mono_ns - earlier.mono_ns
+        if passed_ns:
+            return passed_ns <= limit_s * S
+        return self.seq - earlier.seq <= limit_s * LINES_PER_S

@@ -1,0 +1,282 @@
+"""Rules, markers and detectors as the matcher uses them, loaded and checked.
+
+Patterns are kept as they were written; `patterns.py` turns them into what Hyperscan and `re` want.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from serialwatch.records import BootCause, Severity, Tier
+
+DeviceState = Literal["boot", "kernel", "user", "shutdown"]
+DEVICE_STATES: tuple[DeviceState, ...] = ("boot", "kernel", "user", "shutdown")
+# "software" is what a chip prints for a reset that its own program asked for: whether it was a
+# panic or a command, the lines before it decide.
+PrintedCause = BootCause | Literal["software"]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Which lines around a hit are its evidence."""
+
+    start: tuple[str, ...] = ()  # an earlier line that opens the dump
+    back_lines: int = 5  # how far back `start` is looked for
+    end: tuple[str, ...] = ()
+    max_lines: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """A hit counts only if another line within this distance, either way, matches."""
+
+    match: tuple[str, ...]
+    within_lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A hit does not count if a line nearby, or the line itself, matches."""
+
+    match: tuple[str, ...]
+    before: int  # lines
+    after: int  # lines
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Only every `n`th hit within `in_s` seconds counts."""
+
+    n: int
+    in_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SeverityWhen:
+    """Another severity in a state of the device, or for lines that match; None: any."""
+
+    severity: Severity
+    state: DeviceState | None
+    match: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a fault looks like in one line, and what belongs to it."""
+
+    id: str
+    title: str  # with {field} placeholders
+    severity: Severity
+    tier: Tier
+    ecosystem: tuple[str, ...]  # not empty: the port must have shown one of them
+    match: tuple[str, ...]
+    fields: tuple[str, ...]
+    unless: tuple[str, ...]
+    block: Block | None
+    parent: str
+    continues: bool
+    needs: Needs | None
+    unless_near: Near | None
+    count: Count | None
+    severity_when: tuple[SeverityWhen, ...]  # the first that fits
+    key: tuple[str, ...]  # names of fields; empty: the title without its numbers
+    holdoff_s: float
+    knowledge: str
+    examples: tuple[str, ...]
+    counterexamples: tuple[str, ...]
+    source: str  # "rules.d/mine.toml:22"
+
+    def scanned(self) -> Iterator[str]:
+        """Return every pattern of it that is looked for in the lines."""
+        yield from self.match
+        if self.block:
+            yield from (*self.block.start, *self.block.end)
+        if self.needs:
+            yield from self.needs.match
+        if self.unless_near:
+            yield from self.unless_near.match
+
+    @property
+    def pack(self) -> str:
+        """Return what stands before the dot."""
+        return self.id.partition(".")[0]
+
+    @property
+    def family(self) -> str:
+        """Return the ecosystem of a hit: the first one named, else the pack."""
+        return self.ecosystem[0] if self.ecosystem else self.pack
+
+
+@dataclass(frozen=True, slots=True)
+class BootMarker:
+    """A banner of a starting device."""
+
+    ecosystem: str
+    match: tuple[str, ...]
+    stage: int  # 1 first, 2 firmware, 3 loader, 4 kernel or application, 5 user space
+    window_s: float  # later stages of the same start come within it; 0: whenever they like
+    state: DeviceState | None
+    cause: BootCause | None
+    fields: tuple[str, ...]  # with a group `cause`
+    causes: tuple[tuple[str, PrintedCause], ...]  # whole-value pattern -> class, first wins
+    unless_after: tuple[str, ...]  # in the 3 lines before: not a start (typed `version`)
+    again_after: tuple[str, ...]  # comes once more in the same start after one of these ecosystems
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResetCause:
+    """A line that tells why the device started, printed soon after its banner."""
+
+    ecosystem: str
+    match: tuple[str, ...]
+    fields: tuple[str, ...]
+    causes: tuple[tuple[str, PrintedCause], ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyMarker:
+    """A line, or an unfinished one, that ends a boot well."""
+
+    ecosystem: str
+    match: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt: it ends blocks, and silence after it is natural."""
+
+    ecosystem: str
+    match: tuple[str, ...]
+    is_ready: bool  # the boot is finished, too
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ignore:
+    """Lines that are no fault whatever they say."""
+
+    match: tuple[str, ...]
+    rules: tuple[str, ...]  # only for these rules; empty: for all
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """A line after which a restart, silence or a sleep is meant."""
+
+    ecosystem: str
+    match: tuple[str, ...]
+    leads_to: Literal["restart", "off", "sleep"]
+    after: tuple[str, ...]  # only if one of the 3 lines before matches one of these
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What every detector says of itself."""
+
+    id: str
+    severity: Severity
+    holdoff_s: float
+    knowledge: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class CounterDetector(Told):
+    """Error counters of the UART rise: at least `min_events` in `in_s` seconds."""
+
+    counters: tuple[str, ...]  # overrun, framing, parity, breaks, buffer_overrun
+    min_events: int
+    in_s: float
+    error_per_min: int | None  # above it the severity is error
+
+
+@dataclass(frozen=True, slots=True)
+class BootLoopDetector(Told):
+    """`starts` unexpected starts within `in_s`, or in a row without getting ready."""
+
+    starts: int
+    in_s: float
+    not_ready_in_s: float  # the starts in a row are at most so far apart
+
+
+@dataclass(frozen=True, slots=True)
+class StormDetector(Told):
+    """One line over and over, or a port full to the brim."""
+
+    lines_per_s: int  # of one shape, for `shape_s`
+    shape_s: int
+    load: float  # part of the bit rate, for `load_s`
+    load_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptStormDetector(Told):
+    """An interrupt counter rises too fast, a line about one repeats, or the kernel says so."""
+
+    match: tuple[str, ...]  # lines that print a counter
+    fields: tuple[str, ...]  # with groups `irq` and `count` (one or more numbers, added up)
+    per_s: int
+    baseline: float  # times its own earlier rate
+    baseline_per_s: int  # and then at least so much
+    lines_per_s: int
+    rules: tuple[str, ...]  # kernel messages: `rule_hits` of one interrupt within 60 s
+    rule_hits: int
+
+
+@dataclass(frozen=True, slots=True)
+class SilenceDetector(Told):
+    """A board that was talking says nothing any more."""
+
+    limit_s: float  # at least
+    times: float  # of the longest pause that is usual
+    stuck_after: tuple[str, ...]  # last lines after which nobody stays silent
+    stuck_s: float
+    stuck_severity: Severity
+
+
+Detector = (
+    CounterDetector | BootLoopDetector | StormDetector | InterruptStormDetector | SilenceDetector
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """Everything that was loaded, in the order of the files."""
+
+    rules: tuple[Rule, ...] = ()
+    boots: tuple[BootMarker, ...] = ()
+    causes: tuple[ResetCause, ...] = ()
+    ready: tuple[ReadyMarker, ...] = ()
+    prompts: tuple[Prompt, ...] = ()
+    ignores: tuple[Ignore, ...] = ()
+    shutdowns: tuple[Shutdown, ...] = ()
+    detectors: tuple[Detector, ...] = ()
+    problems: tuple[str, ...] = ()  # packs and rules that were left out, and why
+
+    def scanned(self) -> Iterator[str]:
+        """Return every pattern that is looked for in the lines, in a fixed order."""
+        for rule in self.rules:
+            yield from rule.scanned()
+        for table in (self.boots, self.causes, self.ready, self.prompts, self.ignores):
+            for marker in table:
+                yield from marker.match
+        for shutdown in self.shutdowns:
+            yield from shutdown.match
+        for detector in self.detectors:
+            if isinstance(detector, InterruptStormDetector):
+                yield from detector.match
+
+    def rule(self, rule_id: str) -> Rule | None:
+        """Return the rule of this id."""
+        return next((rule for rule in self.rules if rule.id == rule_id), None)
+
+    def detector(self, detector_id: str) -> Detector | None:
+        """Return the detector of this id."""
+        return next((d for d in self.detectors if d.id == detector_id), None)

@@ -1,0 +1,312 @@
+"""`make bench`: the figures of a real daemon over ptys, as a table, and as JSON with --json.
+
+Boards are ptys fed by this process; the daemon is `serialwatch run` in a process of its own, with
+logging on and all rules. CPU is what that process used, as a share of one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import os
+import random
+import re
+import select
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+PORTS = 32
+RATE = 300_000  # bytes/s a port: 3 Mbit/s on the wire
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Figure:
+    name: str
+    value: float
+    unit: str
+    goal: str
+    is_met: bool
+
+
+class Boards:
+    """Ptys that stand for boards."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self.masters: list[int] = []
+        self._slaves: list[int] = []
+        self.paths: list[Path] = []
+        for n in range(count):
+            master, slave = os.openpty()
+            tty.setraw(slave)
+            os.set_blocking(master, False)
+            path = folder / f"board{n:02}"
+            path.symlink_to(os.ttyname(slave))
+            self.masters.append(master)
+            self._slaves.append(slave)
+            self.paths.append(path)
+
+    def close(self) -> None:
+        for fd in (*self.masters, *self._slaves):
+            os.close(fd)
+
+
+class Daemon:
+    """`serialwatch run` with one port a board."""
+
+    def __init__(self, folder: Path, boards: Boards) -> None:
+        self.state = folder / "state"
+        self.socket = folder / "run" / "serialwatch.sock"
+        config = [
+            f'[daemon]\nstate_dir = "{self.state}"\nrun_dir = "{folder / "run"}"\n[api]\nlisten = ""\n'
+        ]
+        config += [
+            f'[port.p{n:02}]\ndevice = "{path}"\nbit_rate = 3000000\n'
+            for n, path in enumerate(boards.paths)
+        ]
+        (folder / "bench.toml").write_text("".join(config))
+        self.started = time.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "serialwatch.cli.main", "run", "-c", folder / "bench.toml"],
+            stdout=subprocess.DEVNULL,
+            stderr=(folder / "daemon.log").open("wb"),
+        )
+        self._log = folder / "daemon.log"
+
+    def log_bytes(self) -> int:
+        return sum(p.stat().st_size for p in self.state.glob("log/*/*.log"))
+
+    def log_of(self, n: int) -> bytes:
+        files = sorted(
+            (self.state / "log" / f"p{n:02}").glob("*.log"), key=lambda p: p.stem.rsplit("-", 1)[1]
+        )
+        return b"".join(p.read_bytes() for p in files)
+
+    def cpu_s(self) -> float:
+        parts = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(parts[11]) + int(parts[12])) / TICKS
+
+    def rss_mb(self) -> float:
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+)", text).group(1)) / 1024
+
+    def wait(self, what: str, is_there: object, limit_s: float) -> float:
+        end = time.monotonic() + limit_s
+        while not is_there():
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise SystemExit(f"{what}: not within {limit_s} s\n{self._log.read_text()[-3000:]}")
+            time.sleep(0.005)
+        return time.monotonic() - self.started
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+@contextmanager
+def bench(count: int = PORTS) -> Iterator[tuple[Boards, Daemon]]:
+    with tempfile.TemporaryDirectory(prefix="serialwatch-bench-") as name:
+        folder = Path(name)
+        boards = Boards(folder, count)
+        daemon = Daemon(folder, boards)
+        try:
+            yield boards, daemon
+        finally:
+            daemon.stop()
+            boards.close()
+
+
+def ordinary_text(seed: int, size: int) -> bytes:
+    """Return console text without faults: kernel lines of ordinary lengths."""
+    rng = random.Random(seed)
+    words = "clk phy link up rx tx queue reg probe ok state ready dma buf page node gpio pin".split()
+    out, n = bytearray(), 0.0
+    while len(out) < size:
+        n += rng.random() / 50
+        text = " ".join(rng.choice(words) for _ in range(rng.randint(4, 14)))
+        out += f"[{n:12.6f}] dev{rng.randint(0, 9)}: {text}\r\n".encode()
+    return bytes(out[:size])
+
+
+def feed(boards: Boards, texts: list[bytes], rate: int | None, seconds: float) -> list[bytes]:
+    """Write to every board at `rate` bytes/s (None: as fast as it is read); return what was sent."""
+    sent = [bytearray() for _ in texts]
+    began = time.monotonic()
+    poll = select.poll()
+    by_fd = {fd: n for n, fd in enumerate(boards.masters)}
+    for fd in boards.masters:
+        poll.register(fd, select.POLLOUT)
+    while (now := time.monotonic() - began) < seconds:
+        if rate is None:
+            ready = [by_fd[fd] for fd, _ in poll.poll(50)]
+        else:
+            ready = [n for n in range(len(texts)) if len(sent[n]) < rate * now - 2048]
+            if not ready:
+                time.sleep(0.002)
+                continue
+        for n in ready:
+            at = len(sent[n]) % len(texts[n])
+            size = 16384 if rate is None else max(1, int(rate * now) - len(sent[n]))
+            part = texts[n][at : at + size]
+            try:
+                done = os.write(boards.masters[n], part)
+            except BlockingIOError:
+                continue
+            sent[n] += part[:done]
+    return [bytes(s) for s in sent]
+
+
+def lost(daemon: Daemon, sent: list[bytes]) -> int:
+    """Return how many bytes are missing or wrong in the logs."""
+    end = time.monotonic() + 30
+    total = sum(map(len, sent))
+    while daemon.log_bytes() < total and time.monotonic() < end:
+        time.sleep(0.02)
+    missing = 0
+    for n, data in enumerate(sent):
+        got = daemon.log_of(n)
+        if hashlib.sha256(got).digest() != hashlib.sha256(data).digest():
+            missing += max(1, abs(len(data) - len(got)))
+    return missing
+
+
+def start_up() -> Iterator[Figure]:
+    with bench() as (boards, daemon):
+        for master in boards.masters:
+            os.write(master, b"tick\r\n")
+        logs = daemon.state / "log"
+        first = daemon.wait("first byte", lambda: any(logs.glob("*/*.log")) and daemon.log_bytes(), 20)
+        every = daemon.wait("all ports", lambda: daemon.log_bytes() >= 6 * PORTS, 20)
+        yield Figure("start to first captured byte, 32 ports", first, "s", "< 2", first < 2)
+        yield Figure("start to every port captured", every, "s", "", True)
+
+
+def at_rate(seconds: float) -> Iterator[Figure]:
+    with bench() as (boards, daemon):
+        daemon.wait("socket", daemon.socket.exists, 20)
+        texts = [ordinary_text(n, 1_000_000) for n in range(PORTS)]
+        feed(boards, texts, RATE, 0)
+        cpu, began = daemon.cpu_s(), time.monotonic()
+        sent = feed(boards, texts, RATE, seconds)
+        took = time.monotonic() - began
+        missing = lost(daemon, sent)
+        share = (daemon.cpu_s() - cpu) / took * 100
+        rate = sum(map(len, sent)) / took / 1e6
+        yield Figure("32 ports at 3 Mbit/s: read", rate, "MB/s", ">= 9.5", rate >= 9.5)
+        yield Figure("32 ports at 3 Mbit/s: bytes lost", missing, "B", "0", missing == 0)
+        yield Figure("32 ports at 3 Mbit/s: CPU", share, "% of a core", "< 40", share < 40)
+        yield Figure("32 ports at 3 Mbit/s: memory", daemon.rss_mb(), "MB", "", True)
+
+
+def flat_out(seconds: float) -> Iterator[Figure]:
+    with bench() as (boards, daemon):
+        daemon.wait("socket", daemon.socket.exists, 20)
+        texts = [ordinary_text(n, 1_000_000) for n in range(PORTS)]
+        cpu, began = daemon.cpu_s(), time.monotonic()
+        sent = feed(boards, texts, None, seconds)
+        missing = lost(daemon, sent)
+        took = time.monotonic() - began
+        used = daemon.cpu_s() - cpu
+        rate = sum(map(len, sent)) / took / 1e6
+        yield Figure("flat out: read, matched and logged", rate, "MB/s", ">= 40", rate >= 40)
+        per_cpu = sum(map(len, sent)) / used / 1e6
+        yield Figure("flat out: per CPU second", per_cpu, "MB", "", True)
+        yield Figure("flat out: bytes lost", missing, "B", "0", missing == 0)
+
+
+def latency(seconds: float) -> Iterator[Figure]:
+    with bench() as (boards, daemon):
+        daemon.wait("socket", daemon.socket.exists, 20)
+        waits = asyncio.run(_faults(boards, daemon, seconds))
+        waits.sort()
+        p99 = waits[min(len(waits) - 1, int(len(waits) * 0.99))] * 1000
+        yield Figure("last byte to incident, median", statistics.median(waits) * 1000, "ms", "", True)
+        yield Figure("last byte to incident, 99 %", p99, "ms", "< 20", p99 < 20)
+        yield Figure("last byte to incident, incidents", len(waits), "", ">= 30", len(waits) >= 30)
+
+
+async def _faults(boards: Boards, daemon: Daemon, seconds: float) -> list[float]:
+    """Let every board report a fault of its own while all print at the full rate."""
+    opened: dict[str, float] = {}
+    written: dict[str, float] = {}
+
+    async def follow(ws: aiohttp.ClientWebSocketResponse) -> None:
+        async for message in ws:
+            event = json.loads(message.data)
+            if event["kind"] == "incident.opened":
+                opened.setdefault(event["port"], _utc_s(event["at"]))
+
+    def load() -> None:
+        texts = [ordinary_text(n, 1_000_000) for n in range(PORTS)]
+        gap = seconds / (PORTS + 2)
+        for n in range(PORTS):
+            feed(boards, texts, RATE, gap)
+            line = f"\r\n[ 9999.000000] irq {40 + n}: nobody cared (try booting with the \"irqpoll\" option)\r\n"
+            data = line.encode()
+            while data:
+                try:
+                    data = data[os.write(boards.masters[n], data) :]
+                except BlockingIOError:
+                    time.sleep(0.001)
+            written[f"p{n:02}"] = time.time()
+        feed(boards, texts, RATE, gap)
+
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(daemon.socket))) as session,
+        session.ws_connect("http://serialwatch/v1/events") as ws,
+    ):
+        following = asyncio.create_task(follow(ws))
+        await asyncio.to_thread(load)
+        await asyncio.sleep(1)
+        following.cancel()
+    return [max(0.0, opened[p] - written[p]) for p in written if p in opened]
+
+
+def _utc_s(text: str) -> float:
+    from serialwatch.wire import utc_ns
+
+    return utc_ns(text) / 1e9
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON alone")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
+    asked = parser.parse_args()
+    figures: list[Figure] = []
+    for part in (
+        start_up(), at_rate(asked.seconds), flat_out(asked.seconds), latency(asked.seconds),
+    ):  # fmt: skip
+        for figure in part:
+            figures.append(figure)
+            if not asked.json:
+                mark = "" if figure.is_met else "   MISSED"
+                print(f"{figure.name:42} {figure.value:10.2f} {figure.unit:12} {figure.goal}{mark}", flush=True)
+    document = {
+        "machine": {"cores": os.cpu_count(), "python": sys.version.split()[0]},
+        "figures": [figure.__dict__ for figure in figures],
+    }
+    print(json.dumps(document, indent=None if asked.json else 1))
+    sys.exit(0 if all(figure.is_met for figure in figures) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""Where lines end: every rule, and that the borders of chunks never matter."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from serialwatch.lines import AUTO_CR_AFTER, LINE, MAX_LINE, Eol, Splitter, first_line_start
+
+
+def split(data: bytes, eol: Eol = "lf") -> tuple[list[bytes], bytes]:
+    """Return the lines without their ends, and the unfinished one, of one big chunk."""
+    splitter = Splitter(eol)
+    text, count = splitter.feed(data)
+    lines = [line.rstrip(b"\r") for line in text.split(b"\n")[:-1]]
+    assert len(lines) == count
+    return lines, splitter.partial()
+
+
+def test_lf_ends_a_line_and_crs_before_it_belong_to_the_end() -> None:
+    assert split(b"a\nb\r\nc\r\r\n\n d") == ([b"a", b"b", b"c", b""], b" d")
+
+
+def test_crs_before_lf_stay_in_the_text_and_a_lone_cr_ends_nothing() -> None:
+    splitter = Splitter()
+
+    assert splitter.feed(b" 10%\r 20%\r\r\nnext") == (b" 10%\r 20%\r\r\n", 1)
+
+
+def test_cr_lf_in_two_chunks_makes_no_empty_line() -> None:
+    for eol in ("lf", "cr"):
+        splitter = Splitter(eol)
+
+        assert splitter.feed(b"a\r")[1] + splitter.feed(b"\nb\r\n")[1] == 2
+
+
+def test_on_a_cr_console_a_line_is_complete_with_its_first_cr() -> None:
+    splitter = Splitter("cr")
+
+    assert splitter.feed(b"login\r") == (b"login\n", 1)
+    assert splitter.feed(b"\r\r") == (b"", 0)
+    assert splitter.feed(b"\nb\n\nc\r\rd") == (b"b\n\nc\n", 3)
+    assert splitter.partial() == b"d"
+
+
+@pytest.mark.parametrize("eol", ["lf", "cr"])
+def test_a_line_of_16_kib_is_cut_and_its_end_goes_with_it(eol: Eol) -> None:
+    piece = b"x" * MAX_LINE
+
+    assert split(piece + b"\nb\n", eol)[0] == [piece, b"b"]
+    assert split(piece + b"\r\r\nb\n", eol)[0] == [piece, b"b"]
+    assert split(piece + b"\r\n\nb\n", eol)[0] == [piece, b"", b"b"]
+    assert split(piece[1:] + b"\r\nb\n", eol)[0] == [piece[1:], b"b"]
+    assert split(piece + b"\ry\n", eol)[0] == [piece, b"y"]
+    assert split(piece + b"yz", eol) == ([piece], b"yz")
+
+
+def test_a_mebibyte_without_an_end_loses_nothing_and_is_not_kept() -> None:
+    splitter = Splitter()
+    text = bytearray()
+    for _ in range(1024):
+        text += splitter.feed(b"y" * 1024)[0]
+        assert splitter.partial_bytes < MAX_LINE
+
+    assert text.count(b"y") + splitter.partial_bytes == 1024 * 1024
+    assert text.count(b"\n") == 64
+
+
+def test_a_console_of_crs_alone_is_told_by_the_first_byte_after_4_kib() -> None:
+    bar = b"\r#" * (AUTO_CR_AFTER // 2)
+
+    assert Splitter().cr_switch(bar) is None
+    assert Splitter().cr_switch(bar + b"\r#") == AUTO_CR_AFTER + 1
+    assert Splitter().cr_switch(bar + b"#") == AUTO_CR_AFTER
+    assert Splitter().cr_switch(bar + b"\r\r\n##") is None
+    assert Splitter().cr_switch(bar[:-2] + b"\n" + bar) is None
+    assert Splitter().cr_switch(b"#" * 5000 + b"\r\n") is None
+    assert Splitter().cr_switch(b"#" * 5000 + b"\r#") == 5001
+
+
+def test_a_cr_at_the_end_of_a_chunk_is_judged_with_the_next() -> None:
+    splitter = Splitter()
+    splitter.feed(b"#" * 5000 + b"\r")
+
+    assert splitter.cr_switch(b"\n" + b"x" * 5000) is None
+    assert splitter.cr_switch(b"#\n" + b"x" * 5000) == 0
+
+
+def _by_bytes(data: bytes, eol: Eol) -> tuple[list[bytes], bytes, list[int]]:
+    """The rules again, a byte at a time: lines, the unfinished one, where lines start."""
+    lines: list[bytes] = []
+    line = bytearray()
+    in_end = False
+    starts = [0]
+    for at, byte in enumerate(data):
+        if in_end:
+            if byte == 13:
+                continue
+            in_end = False
+            if byte == 10:
+                starts.append(at + 1)
+                continue
+            starts.append(at)
+        if byte == 10:
+            lines.append(bytes(line).rstrip(b"\r"))
+            line.clear()
+            starts.append(at + 1)
+        elif byte == 13 and eol == "cr":
+            lines.append(bytes(line))
+            line.clear()
+            in_end = True
+        else:
+            line.append(byte)
+            if len(line) == MAX_LINE:
+                lines.append(bytes(line).rstrip(b"\r"))
+                line.clear()
+                in_end = True
+    return lines, bytes(line), starts
+
+
+def _console(rng: random.Random) -> bytes:
+    """Console bytes of every unpleasant kind, up to some 100 KB."""
+    out = bytearray()
+    for _ in range(rng.randrange(1, 30)):
+        kind = rng.randrange(8)
+        if kind == 0:
+            out += rng.randbytes(rng.randrange(300))
+        elif kind == 1:
+            out += bytes([rng.choice(b"x\x00\r")]) * rng.choice([1, 5, 16383, 16384, 16385, 17000])
+        elif kind == 2:
+            out += b"\r#" * rng.randrange(3000)
+        else:
+            out += b"z" * rng.randrange(80) + rng.choice([b"\n", b"\r\n", b"\r\r\n", b"\r", b""])
+    return bytes(out)
+
+
+def chunked(rng: random.Random, data: bytes) -> list[bytes]:
+    """Cut `data` into random chunks, often right at CRs and LFs."""
+    cuts = {rng.randrange(len(data) + 1) for _ in range(rng.choice([1, 10, 200]))}
+    ends = [at + rng.randrange(2) for at, byte in enumerate(data) if byte in b"\r\n"]
+    cuts.update(rng.sample(ends, min(len(ends), 50)))
+    marks = sorted(cuts | {0, len(data)})
+    return [data[a:b] for a, b in zip(marks, marks[1:], strict=False) if a < b]
+
+
+@pytest.mark.parametrize("eol", ["lf", "cr"])
+def test_no_chunking_changes_the_lines(eol: Eol) -> None:
+    rng = random.Random(1)
+    for _ in range(50):
+        data = _console(rng)
+        lines, partial, _ = _by_bytes(data, eol)
+        splitter = Splitter(eol)
+        text, count = bytearray(), 0
+        for chunk in chunked(rng, data):
+            got, n = splitter.feed(chunk)
+            assert got.count(b"\n") == n
+            text += got
+            count += n
+
+        assert [x.rstrip(b"\r") for x in text.split(b"\n")[:-1]] == lines
+        assert (splitter.partial(), count) == (partial, len(lines))
+        assert splitter.filled == (len(partial) or splitter.filled)
+
+
+@pytest.mark.parametrize("eol", ["lf", "cr"])
+def test_the_pattern_finds_the_lines_of_the_splitter(eol: Eol) -> None:
+    rng = random.Random(2)
+    for _ in range(50):
+        data = _console(rng)
+        lines, partial, starts = _by_bytes(data, eol)
+        found = list(LINE[eol].finditer(data))
+
+        assert [m.group().rstrip(b"\r\n") for m in found] == lines
+        assert data[found[-1].end() if found else 0 :] == partial
+        assert [m.start() for m in found] == starts[: len(found)]
+
+
+@pytest.mark.parametrize("eol", ["lf", "cr"])
+def test_the_first_line_start_is_found_from_the_state_alone(eol: Eol) -> None:
+    rng = random.Random(3)
+    for _ in range(25):
+        data = _console(rng)
+        starts = _by_bytes(data, eol)[2]
+        splitter = Splitter(eol)
+        at = 0
+        for chunk in chunked(rng, data):
+            wanted = next((s for s in starts if at <= s < at + len(chunk)), None)
+            got = first_line_start(chunk, splitter.filled, eol)
+
+            assert (None if got is None else got + at) == wanted
+            splitter.feed(chunk)
+            at += len(chunk)
+
+
+def test_no_chunking_changes_where_a_cr_console_is_found_out() -> None:
+    rng = random.Random(4)
+    for _ in range(50):
+        data = _console(rng)
+        wanted = Splitter().cr_switch(data)
+        splitter = Splitter()
+        at, got = 0, None
+        for chunk in chunked(rng, data):
+            found = splitter.cr_switch(chunk)
+            if found is not None:
+                got = at + found
+                break
+            splitter.feed(chunk)
+            at += len(chunk)
+
+        assert got == wanted == _cr_switch_by_bytes(data)
+
+
+def _cr_switch_by_bytes(data: bytes) -> int | None:
+    starts = _by_bytes(data, "lf")[2]
+    pending = iter([*starts[1:], len(data) + 1])
+    start, following = 0, next(pending)
+    in_line = 0
+    has_cr = False
+    for at, byte in enumerate(data):
+        if at == following:
+            start, following, in_line, has_cr = at, next(pending), 0, False
+        in_line = at - start
+        if in_line >= MAX_LINE:
+            continue  # the end of a cut line
+        if in_line >= AUTO_CR_AFTER and has_cr and byte not in b"\r\n":
+            return at
+        has_cr = has_cr or byte == 13
+    return None
