@@ -24,9 +24,13 @@ sys.stdin.read()
 """
 
 TAKE = """
-import sys
+import os, sys
 from pathlib import Path
 from serialwatch.store.state_dir import StateBusy, StateError, StateLock
+if os.geteuid() == 0:  # root may write everywhere
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
 try:
     with StateLock(Path(sys.argv[1])):
         print("taken")
@@ -114,30 +118,35 @@ def test_a_file_in_the_way_is_named_with_a_remedy(tmp_path: Path) -> None:
         StateLock(tmp_path / "state" / "deeper").take()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
-def test_a_directory_of_somebody_else_is_refused_with_a_remedy() -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        done = subprocess.run(
-            [sys.executable, "-c", TAKE, name], user=65534, capture_output=True, text=True
-        )
-
-        assert done.stdout == (
-            f"StateError {name}: cannot be used: Permission denied"
-            " (does it belong to the user that runs serialwatch?)\n"
-        )
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
-def test_an_old_lock_in_a_directory_that_is_now_read_only_is_refused() -> None:
-    with tempfile.TemporaryDirectory() as name:
+@pytest.fixture
+def foreign() -> Iterator[Path]:
+    """A directory that everybody may read and the child process may not write."""
+    with tempfile.TemporaryDirectory() as name:  # pytest's own is closed to other users
         folder = Path(name)
         (folder / "lock").write_text("")
         (folder / "lock").chmod(0o666)
+        folder.chmod(0o555)
+        yield folder
         folder.chmod(0o755)
-        done = subprocess.run(
-            [sys.executable, "-c", TAKE, name], user=65534, capture_output=True, text=True
-        )
 
-        assert done.stdout.startswith(f"StateError {name}: cannot be written: Permission denied")
+
+def take_in_a_child(folder: Path) -> str:
+    script = [sys.executable, "-c", TAKE, str(folder)]
+    return subprocess.run(script, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def test_a_directory_that_cannot_be_written_is_refused_with_a_remedy(foreign: Path) -> None:
+    foreign.chmod(0o755)
+    (foreign / "lock").unlink()
+    foreign.chmod(0o555)
+
+    assert take_in_a_child(foreign) == (
+        f"StateError {foreign}: cannot be used: Permission denied"
+        " (does it belong to the user that runs serialwatch?)\n"
+    )
+
+
+def test_an_old_lock_in_a_directory_that_is_now_read_only_is_no_help(foreign: Path) -> None:
+    told = take_in_a_child(foreign)
+
+    assert told.startswith(f"StateError {foreign}: cannot be written: Permission denied")

@@ -37,6 +37,13 @@ class Splitter:
         self._tail_has_cr = False
         self._is_in_end = False  # the last line is complete, more CRs or an LF may belong to it
 
+    @classmethod
+    def resumed(cls, eol: Eol, filled: int) -> Splitter:
+        """Return a splitter that goes on where one with this `filled` was, its text forgotten."""
+        splitter = cls(eol)
+        splitter.feed(bytes(filled if filled >= 0 else MAX_LINE))
+        return splitter
+
     @property
     def filled(self) -> int:
         """All that matters for the bytes to come: the size of the unfinished line.

@@ -27,13 +27,14 @@ class PortThread:
     def __init__(self, device: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
+        self._is_ended = False
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         threading.Thread(target=self._work, name=f"port {device}", daemon=True).start()
 
     @property
     def is_ended(self) -> bool:
         """Whether all its jobs are done and no more come."""
-        return self._ended.is_set()
+        return self._is_ended
 
     async def run(self, job: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
         """Return what `job` returns, or raise what it raises.
@@ -95,6 +96,7 @@ class PortThread:
             while (job := self._jobs.get()) is not None:
                 job()
         finally:
+            self._is_ended = True
             self._tell(self._ended.set)
 
     def _tell(self, what: Callable[[], None]) -> None:

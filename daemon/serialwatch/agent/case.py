@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from serialwatch.agent.device_text import normal, readable, shortened
+from serialwatch.agent.knowledge import Page
 from serialwatch.agent.queue import Phase
 from serialwatch.records import (
     Conclusion,
@@ -42,26 +43,6 @@ class Decoded:
     text: str  # the meaning, one sentence
     fields: Mapping[str, str]  # each field by name
     result: str  # id of the skill's result
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """A known cause of this fault."""
-
-    text: str
-    likely: str
-    check: str
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """The knowledge page of the incident's rule."""
-
-    id: str
-    causes: tuple[Cause, ...]  # likeliest first
-    do: tuple[str, ...]
-    never: tuple[str, ...]
-    text: str  # everything in it, for checking numbers and commands
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +236,7 @@ def _distinct(lines: Iterable[Line]) -> Iterable[Line]:
 
 # A prompt and what was typed at it: U-Boot, a shell, an RTOS console.
 _COMMAND = re.compile(
-    r"^(?:\[[^\]]*\] )?(?:=>|[\w.-]{1,24}>|(?:\w[\w.-]*@)?[\w.~/:@-]{1,48} ?[#$]|[#$]|uart:~\$|nsh>|msh ?/?>)"
+    r"^(?:\[[^\]]*\] )?"
+    r"(?:=>|[\w.-]{1,24}>|(?:\w[\w.-]*@)?[\w.~/:@-]{1,48} ?[#$]|[#$]|uart:~\$|nsh>|msh ?/?>)"
     r" +(?P<command>\S.{0,200})"
 )

@@ -49,6 +49,14 @@ class BadResultError(Exception):
     """A skill answered with something that is no `SkillResult`."""
 
 
+class RefusedError(Exception):
+    """Something that a skill asked for is not allowed or cannot be had; `code` says which."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code: Code = code
+
+
 def failure(code: Code, detail: str = "", output: Mapping[str, Any] | None = None) -> SkillResult:
     """Return the failure `code`; `detail` says more in words that are safe to show."""
     error: Json = {

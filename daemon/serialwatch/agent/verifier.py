@@ -110,6 +110,7 @@ class _Check:
             except _Rejected as no:
                 self.dropped.append(Rejection(conclusion.id, no.code, no.why))
         whole = self._sources(kept)
+        wide = self._wide(whole)
         verdict, confidence = self._verdict(draft, kept)
         fault_class = self._fault_class(draft)
         report = replace(
@@ -119,11 +120,11 @@ class _Check:
             verdict=verdict,
             confidence=confidence,
             conclusions=tuple(kept),
-            hypotheses=self._hypotheses(draft.hypotheses, whole, verdict),
+            hypotheses=self._hypotheses(draft.hypotheses, wide, verdict),
             timeline=self._timeline(draft.timeline),
-            unknowns=self._texts("unknown", draft.unknowns, whole),
-            next_steps=self._steps(draft.next_steps, whole),
-            not_checked=self._texts("not checked", draft.not_checked, whole),
+            unknowns=self._texts("unknown", draft.unknowns, wide),
+            next_steps=self._steps(draft.next_steps, wide),
+            not_checked=self._texts("not checked", draft.not_checked, wide),
             claims=Claims(verified=len(kept), dropped=len(self.dropped)),
         )
         return Verified(report, tuple(self.dropped), tuple(self.changed))
@@ -268,11 +269,11 @@ class _Check:
         return one_line
 
     def _hypotheses(
-        self, said: Sequence[Hypothesis], whole: _Sources, verdict: Verdict
+        self, said: Sequence[Hypothesis], wide: _Sources, verdict: Verdict
     ) -> tuple[Hypothesis, ...]:
-        kept = []
+        kept: list[Hypothesis] = []
         for hypothesis in said:
-            if not self._passes(f"hypothesis {len(kept) + 1}", hypothesis.text, whole, pages=True):
+            if not self._passes(f"hypothesis {len(kept) + 1}", hypothesis.text, wide):
                 continue
             score = min(max(hypothesis.score, 0.0), 1.0)
             if hypothesis.status == "confirmed" and verdict != "confirmed":
@@ -290,14 +291,14 @@ class _Check:
                 kept[entry.port, entry.seq] = replace(entry, utc_ns=line.utc_ns, text=text)
         return tuple(sorted(kept.values(), key=lambda e: (e.utc_ns, e.port, e.seq)))
 
-    def _texts(self, name: str, said: Sequence[str], whole: _Sources) -> tuple[str, ...]:
-        return tuple(text for text in said if self._passes(name, text, whole, pages=True))
+    def _texts(self, name: str, said: Sequence[str], wide: _Sources) -> tuple[str, ...]:
+        return tuple(text for text in said if self._passes(name, text, wide))
 
-    def _steps(self, said: Sequence[NextStep], whole: _Sources) -> tuple[NextStep, ...]:
-        kept = []
+    def _steps(self, said: Sequence[NextStep], wide: _Sources) -> tuple[NextStep, ...]:
+        kept: list[NextStep] = []
         for step in said:
             name = f"step {len(kept) + 1}"
-            if not self._passes(name, step.text, whole, pages=True):
+            if not self._passes(name, step.text, wide):
                 continue
             if strange := self._strange_command(step.text):
                 self.changed.append(Rejection(name, "G10", f"no page has {strange!r}"))
@@ -305,23 +306,28 @@ class _Check:
             kept.append(step)
         return tuple(kept)
 
-    def _passes(self, name: str, text: str, whole: _Sources, *, pages: bool) -> bool:
-        """Tell whether a side remark may stay; it may use any knowledge page known."""
-        sources = whole.with_texts(self.pages.values()) if pages else whole
+    def _wide(self, whole: _Sources) -> _Sources:
+        """Return what side remarks may use: all that was read, and the incident's page."""
+        page = self.pages.get(self.incident.knowledge, "")
+        results = json.dumps(list(self.results.values()), ensure_ascii=False, default=str)
+        return whole.with_texts([page, results])
+
+    def _passes(self, name: str, text: str, wide: _Sources) -> bool:
+        """Tell whether a side remark may stay."""
         try:
             if not text.strip() or not text.isprintable() or len(text) > 2 * MAX_CLAIM:
                 raise _Rejected("G1", "no text, or too long")
-            self._supported(text, sources)
+            self._supported(text, wide)
         except _Rejected as no:
             self.changed.append(Rejection(name, no.code, no.why))
             return False
         return True
 
     def _strange_command(self, text: str) -> str:
-        known = "\n".join(self.pages.values())
         for quoted in _COMMAND.finditer(text):
             command = quoted.group("command") or quoted.group("url")
-            if not command.startswith("serialwatch ") and command not in known:
+            is_known = any(command in page for page in self.pages.values())
+            if not is_known and not command.startswith("serialwatch "):
                 return str(command)
         return ""
 

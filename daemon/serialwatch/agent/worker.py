@@ -21,12 +21,13 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
-from serialwatch.agent.context import CtxServer, RefusedError
+from serialwatch.agent.context import CtxServer
 from serialwatch.agent.forkserver import MAX_PACKET
 from serialwatch.agent.results import (
     SENTENCES,
     BadResultError,
     Code,
+    RefusedError,
     capped,
     checked,
     failure,

@@ -8,24 +8,31 @@ A client gets binary messages (bytes of the board) and JSON ones of one key each
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
 import time
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, TypeVar
 
 from aiohttp import WSMessage, WSMsgType, web
 
-from serialwatch.api.answers import cut, ending, goodbye
-from serialwatch.api.backlog import Backlog
-from serialwatch.api.bench import AuditEntry, Bench, BenchError, PortView, Who, port_to_json
+from serialwatch.api.answers import ending, goodbye
+from serialwatch.api.attached import Attached, Limits
+from serialwatch.api.bench import (
+    AuditAction,
+    AuditEntry,
+    Bench,
+    BenchError,
+    PortView,
+    Who,
+    port_to_json,
+)
 from serialwatch.api.lease import Holder, Lease, LeaseChange
 from serialwatch.api.rights import Right
 from serialwatch.records import Incident, Marker
-from serialwatch.wire import Json, incident_to_json, iso
+from serialwatch.wire import Json, incident_to_json, iso, show
 
 log = logging.getLogger(__name__)
 
@@ -34,15 +41,7 @@ T = TypeVar("T")
 MAX_CLIENTS = 256  # of all ports together
 MAX_BREAK_S = 5.0
 MAX_MESSAGE = 1024 * 1024  # bytes; a paste comes in one message
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How long a silent client is put up with."""
-
-    stalled_s: float = 30.0  # it reads nothing: its connection is cut
-    lease_s: float = 15.0  # it gives no sign of life: others may type
-    ping_s: float = 5.0
+MAX_MARK = 200  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,40 +53,14 @@ class AttachWish:
     steal: bool = False
 
 
-@dataclass(eq=False, slots=True)
-class _Client:
-    """One attached client."""
-
-    id: int
-    port: str
-    who: Who
-    right: Right
-    is_read_only: bool
-    backlog: Backlog = field(default_factory=Backlog)
-    more: asyncio.Event = field(default_factory=asyncio.Event)
-    heard_s: float = 0.0  # last sign of life, monotonic
-    refused: str = ""  # code of the refusal it was last told
-    is_sending: bool = False
-    typed_bytes: int = 0  # not in the audit yet
-    typed_sum: Any = field(default_factory=hashlib.sha256)  # of them
-
-    @property
-    def holder(self) -> Holder:
-        return Holder(self.id, self.who)
-
-    def tell(self, what: str, body: Any) -> None:
-        self.backlog.put_text(json.dumps({what: body}, separators=(",", ":")))
-        self.more.set()
-
-
 class Consoles:
     """The attached clients of every port. What the service tells it costs next to nothing."""
 
     def __init__(self, bench: Bench, limits: Limits) -> None:
         self._bench = bench
         self._limits = limits
-        self._clients: dict[str, list[_Client]] = {}  # by port, oldest first
-        self._leases: dict[str, Lease] = {}
+        self._clients: dict[str, list[Attached]] = {}  # by port, oldest first
+        self._leases: dict[str, Lease] = {}  # of ports that have clients
         self._sockets: set[web.WebSocketResponse] = set()
         self._ids = count(1)
 
@@ -105,8 +78,8 @@ class Consoles:
         if (view := self._bench.port(port)) is not None:
             self._tell_all(port, "state", port_to_json(view))
         else:
-            gone = {"code": "not_found", "message": f"port {port} is no longer configured"}
-            self._tell_all(port, "error", gone | {"hint": ""})
+            words = f"port {port} is no longer configured"
+            self._tell_all(port, "error", {"code": "not_found", "message": words, "hint": ""})
 
     def on_marker(self, marker: Marker) -> None:
         """Tell the clients of a port about a marker."""
@@ -130,7 +103,7 @@ class Consoles:
             _who_json(client.holder)
             | {
                 "has_lease": lease is not None and lease.is_held_by(client.id),
-                "waiting_bytes": client.backlog.bytes,
+                "waiting_bytes": client.backlog.size,
             }
             for client in self._clients.get(port, ())
         ]
@@ -145,7 +118,7 @@ class Consoles:
             autoping=False, compress=False, max_msg_size=MAX_MESSAGE, writer_limit=0
         )
         await ws.prepare(request)
-        client = _Client(next(self._ids), port.name, who, right, wish.is_read_only)
+        client = Attached(next(self._ids), port.name, who, right, wish.is_read_only)
         self._sockets.add(ws)
         try:
             with ending(request):
@@ -162,14 +135,12 @@ class Consoles:
             for ws in self._sockets:
                 tasks.create_task(goodbye(ws), name="attach goodbye")
 
-    def _join(self, client: _Client, wish: AttachWish) -> None:
+    def _join(self, client: Attached, wish: AttachWish) -> None:
         """Add a client; without a pause, so that scrollback and live bytes meet exactly."""
-        view = self._bench.port(client.port)
-        if view is None:
-            raise BenchError("not_found", f"no port {client.port!r}")
+        view = self._view(client)
         scrollback = last_lines(self._bench.recent(client.port), wish.lines)
         lease = self._leases.setdefault(client.port, Lease(self._limits.lease_s))
-        refusal = self._refusal(client, view)
+        refusal = client.refusal(view)
         hello = {
             "v": 1,
             "client": client.id,
@@ -183,32 +154,33 @@ class Consoles:
         client.tell("hello", hello)
         if scrollback:
             client.backlog.put(scrollback)
-        client.heard_s = time.monotonic()
         self._clients.setdefault(client.port, []).append(client)
 
-    def _leave(self, client: _Client) -> None:
+    def _leave(self, client: Attached) -> None:
         clients = self._clients.get(client.port, [])
         if client in clients:
             clients.remove(client)
         self._release(client, "released")
-        self._audit_typed(client)
+        client.audit_typed(self._bench)
         if not clients:
             self._clients.pop(client.port, None)
             self._leases.pop(client.port, None)
 
     async def _talk(
-        self, client: _Client, ws: web.WebSocketResponse, request: web.Request, wish: AttachWish
+        self, client: Attached, ws: web.WebSocketResponse, request: web.Request, wish: AttachWish
     ) -> None:
+        name = f"attach {client.port} {client.id}"
         async with asyncio.TaskGroup() as tasks:
-            name = f"attach {client.port} {client.id}"
-            sender = tasks.create_task(self._send(client, ws, request), name=f"{name} send")
+            sender = tasks.create_task(
+                client.send(ws, request, self._limits.stalled_s), name=f"{name} send"
+            )
             ticker = tasks.create_task(self._tick(client, ws, request), name=f"{name} tick")
             try:
                 if wish.steal:
                     await self._act(client, self._take_lease(client, steal=True))
                 async for message in ws:
-                    client.heard_s = now_s = time.monotonic()
-                    self._leases[client.port].heard(client.id, now_s)
+                    client.heard_s = time.monotonic()
+                    self._leases[client.port].heard(client.id, client.heard_s)
                     await self._heard(client, ws, message)
             except ConnectionError:
                 log.debug("%s: client %d went away", client.port, client.id)
@@ -216,56 +188,27 @@ class Consoles:
                 sender.cancel()
                 ticker.cancel()
 
-    async def _send(self, client: _Client, ws: web.WebSocketResponse, request: web.Request) -> None:
-        transport = request.transport
-        try:
-            while transport is not None:
-                item = client.backlog.take()
-                if item is None:
-                    client.more.clear()
-                    await client.more.wait()
-                    continue
-                waiting = transport.get_write_buffer_size()
-                client.is_sending = True
-                async with asyncio.timeout(self._limits.stalled_s):
-                    await _send_item(ws, item)
-                client.is_sending = False
-                if waiting and transport.get_write_buffer_size() < waiting:
-                    client.heard_s = time.monotonic()  # slow, but it reads
-        except TimeoutError:
-            self._cut(client, request)
-        except ConnectionError:
-            log.debug("%s: client %d went away", client.port, client.id)
-
-    async def _tick(self, client: _Client, ws: web.WebSocketResponse, request: web.Request) -> None:
+    async def _tick(
+        self, client: Attached, ws: web.WebSocketResponse, request: web.Request
+    ) -> None:
         """Ask for a sign of life, free a dead client's lease, cut it off, keep the audit going."""
         try:
             while True:
                 await asyncio.sleep(self._limits.ping_s)
-                self._audit_typed(client)
+                client.audit_typed(self._bench)
                 now_s = time.monotonic()
                 if self._leases[client.port].is_stale(now_s):
                     self._release(client, "expired")
                 silent_s = now_s - client.heard_s
                 if silent_s > self._limits.stalled_s or client.backlog.is_full:
-                    self._cut(client, request)
+                    client.cut_off(request, silent_s)
                     return
                 if not client.is_sending:
                     await ws.ping()
         except ConnectionError:
             log.debug("%s: client %d went away", client.port, client.id)
 
-    def _cut(self, client: _Client, request: web.Request) -> None:
-        log.info(
-            "%s: %s (pid %d) has read nothing for %.0f s: disconnected",
-            client.port,
-            client.who.user,
-            client.who.pid,
-            self._limits.stalled_s,
-        )
-        cut(request)
-
-    async def _heard(self, client: _Client, ws: web.WebSocketResponse, message: WSMessage) -> None:
+    async def _heard(self, client: Attached, ws: web.WebSocketResponse, message: WSMessage) -> None:
         if message.type is WSMsgType.PING:
             await ws.pong(message.data)
         elif message.type is WSMsgType.BINARY:
@@ -273,7 +216,7 @@ class Consoles:
         elif message.type is WSMsgType.TEXT:
             await self._act(client, self._controlled(client, message.data))
 
-    async def _act(self, client: _Client, act: Awaitable[None]) -> None:
+    async def _act(self, client: Attached, act: Awaitable[None]) -> None:
         """Do what a client asks; tell it why not, the same reason once and not for each key."""
         try:
             await act
@@ -282,7 +225,7 @@ class Consoles:
                 client.refused = exc.message
                 client.tell("error", {"code": exc.code, "message": exc.message, "hint": exc.hint})
 
-    async def _typed(self, client: _Client, data: bytes) -> None:
+    async def _typed(self, client: Attached, data: bytes) -> None:
         if not data:
             return
         await self._take_lease(client)
@@ -298,7 +241,7 @@ class Consoles:
             client.typed_bytes += sent
             client.typed_sum.update(data[:sent])
 
-    async def _controlled(self, client: _Client, text: str) -> None:
+    async def _controlled(self, client: Attached, text: str) -> None:
         match control := _control(text):
             case {"steal": True}:
                 await self._take_lease(client, steal=True)
@@ -308,45 +251,33 @@ class Consoles:
                 self._release(client, "released")
             case {"break": int() | float() as duration_s} if 0 < duration_s <= MAX_BREAK_S:
                 await self._take_lease(client)
-                await self._done(
-                    client,
-                    AuditEntry(
-                        client.who, "break", client.port, 0, {"seconds": f"{duration_s:g}"}, "ok"
-                    ),
-                    self._bench.send_break(client.port, float(duration_s)),
-                )
-            case {"lines": {**lines}} if _are_lines(lines):
+                entry = _entry(client, "break", {"seconds": f"{duration_s:g}"})
+                sending = self._bench.send_break(client.port, float(duration_s))
+                await self._done(client, entry, sending)
+            case {"lines": dict(lines)} if _are_lines(lines):
                 await self._take_lease(client)
-                detail = {name: "on" if on else "off" for name, on in lines.items()}
-                await self._done(
-                    client,
-                    AuditEntry(client.who, "lines", client.port, 0, detail, "ok"),
-                    self._bench.set_lines(client.port, dtr=lines.get("dtr"), rts=lines.get("rts")),
+                detail = {str(name): "on" if on else "off" for name, on in lines.items()}
+                setting = self._bench.set_lines(
+                    client.port, dtr=lines.get("dtr"), rts=lines.get("rts")
                 )
-            case {"marker": {"text": str() as text}} if text.strip():
-                await self._mark(client, text.strip()[:200])
+                await self._done(client, _entry(client, "lines", detail), setting)
+            case {"marker": {"text": str() as words}} if words.strip():
+                await self._mark(client, show(words.strip()[:MAX_MARK].encode(errors="replace")))
             case _:
                 raise BenchError("bad_request", f"not a control message: {str(control)[:80]}")
 
-    async def _mark(self, client: _Client, text: str) -> None:
+    async def _mark(self, client: Attached, text: str) -> None:
         if client.right < Right.ANNOTATE:
             raise BenchError("not_allowed", f"{client.who.user} may only view")
-        await self._done(
-            client,
-            AuditEntry(client.who, "mark", client.port, 0, {"text": text}, "ok"),
-            self._bench.mark(client.port, "note", text, client.who),
-        )
+        marking = self._bench.mark(client.port, "note", text, client.who)
+        await self._done(client, _entry(client, "mark", {"text": text}), marking)
 
-    async def _done(self, client: _Client, entry: AuditEntry, act: Awaitable[Any]) -> None:
-        """Await `act` and audit how it went."""
+    async def _done(self, client: Attached, entry: AuditEntry, act: Awaitable[Any]) -> None:
         await audited(self._bench, entry, act)
         client.refused = ""
 
-    async def _take_lease(self, client: _Client, *, steal: bool = False) -> None:
-        view = self._bench.port(client.port)
-        if view is None:
-            raise BenchError("not_found", f"no port {client.port!r}")
-        if (refusal := self._refusal(client, view)) is not None:
+    async def _take_lease(self, client: Attached, *, steal: bool = False) -> None:
+        if (refusal := client.refusal(self._view(client))) is not None:
             raise refusal
         lease = self._leases[client.port]
         if lease.is_held_by(client.id):
@@ -354,62 +285,40 @@ class Consoles:
         before, now_s = lease.holder, time.monotonic()
         if steal:
             lease.steal(client.holder, now_s)
-        elif not lease.take(client.holder, now_s):
-            assert before is not None
+        elif not lease.take(client.holder, now_s) and before is not None:
             raise BenchError(
                 "not_now",
                 f"{before.who.user} (pid {before.who.pid}) is typing on {client.port}",
                 "take over with --steal or Ctrl-T w",
             )
         self._tell_lease(client.port, "stolen" if steal and before else "taken", before)
-        entry = AuditEntry(client.who, "attach", client.port, 0, {"lease": "taken"}, "ok")
         words = f"{client.who.user} began to type"
-        await audited(
-            self._bench, entry, self._bench.mark(client.port, "attach", words, client.who)
-        )
+        marking = self._bench.mark(client.port, "attach", words, client.who)
+        await audited(self._bench, _entry(client, "attach", {"lease": "taken"}), marking)
 
-    def _refusal(self, client: _Client, view: PortView) -> BenchError | None:
-        """Return why this client may not type, None if it may."""
-        if client.is_read_only:
-            return BenchError("not_allowed", "attached with --read-only")
-        if client.right < Right.WRITE:
-            return BenchError("not_allowed", f"{client.who.user} may not write to ports")
-        if not view.may_write:
-            return BenchError("not_allowed", f"the configuration of {view.name} forbids writing")
-        return None
-
-    def _release(self, client: _Client, why: LeaseChange) -> None:
+    def _release(self, client: Attached, why: LeaseChange) -> None:
         lease = self._leases.get(client.port)
         if lease is not None and lease.release(client.id):
-            self._audit_typed(client)
+            client.audit_typed(self._bench)
             self._tell_lease(client.port, why, client.holder)
 
     def _tell_lease(self, port: str, why: LeaseChange, before: Holder | None) -> None:
         holder = self._leases[port].holder
+        body = {"why": why, "holder": _who_json(holder), "before": _who_json(before)}
         for client in self._clients.get(port, ()):
             client.refused = ""
-            client.tell(
-                "lease",
-                {
-                    "why": why,
-                    "holder": _who_json(holder),
-                    "before": _who_json(before),
-                    "yours": holder is not None and holder.client == client.id,
-                },
-            )
+            is_own = holder is not None and holder.client == client.id
+            client.tell("lease", body | {"yours": is_own})
 
     def _tell_all(self, port: str, what: str, body: Any) -> None:
         for client in self._clients.get(port, ()):
             client.tell(what, body)
 
-    def _audit_typed(self, client: _Client) -> None:
-        """Store what was typed since the last time: how much and a hash, for it may be a secret."""
-        if client.typed_bytes:
-            detail = {"sha256": client.typed_sum.hexdigest()}
-            self._bench.audit(
-                AuditEntry(client.who, "attach", client.port, client.typed_bytes, detail, "ok")
-            )
-            client.typed_bytes, client.typed_sum = 0, hashlib.sha256()
+    def _view(self, client: Attached) -> PortView:
+        view = self._bench.port(client.port)
+        if view is None:
+            raise BenchError("not_found", f"port {client.port} is no longer configured")
+        return view
 
 
 async def audited(bench: Bench, entry: AuditEntry, act: Awaitable[T]) -> T:
@@ -453,13 +362,6 @@ def marker_to_json(marker: Marker) -> Json:
     }
 
 
-async def _send_item(ws: web.WebSocketResponse, item: bytes | str | int) -> None:
-    if isinstance(item, bytes):
-        await ws.send_bytes(item)
-    else:
-        await ws.send_str(item if isinstance(item, str) else json.dumps({"lag": item}))
-
-
 def _control(text: str) -> Json:
     try:
         control = json.loads(text)
@@ -476,12 +378,12 @@ def _are_lines(lines: Mapping[Any, Any]) -> bool:
     )
 
 
+def _entry(client: Attached, action: AuditAction, detail: Mapping[str, str]) -> AuditEntry:
+    return AuditEntry(client.who, action, client.port, 0, detail, "ok")
+
+
 def _who_json(holder: Holder | None) -> Json:
     if holder is None:
         return {}
-    return {
-        "client": holder.client,
-        "user": holder.who.user,
-        "uid": holder.who.uid,
-        "pid": holder.who.pid,
-    }
+    who = holder.who
+    return {"client": holder.client, "user": who.user, "uid": who.uid, "pid": who.pid}

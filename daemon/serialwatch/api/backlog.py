@@ -24,7 +24,7 @@ class Backlog:
         self._lost = 0
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         """Return how many bytes wait."""
         return self._bytes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeVar
 
 from serialwatch.records import Incident, Marker, PortState, Report, Severity, State
 from serialwatch.wire import Json, iso, utc_ns
@@ -18,6 +18,11 @@ ErrorCode = Literal[
     "not_now",  # 409: the port is not up, the incident is resolved already, ...
     "bad_request",  # 400
     "failed",  # 502: the device or the disk did not do it
+]
+
+
+AuditAction = Literal[
+    "send", "attach", "lines", "break", "reset", "mark", "resolve", "mute", "unmute"
 ]
 
 
@@ -107,9 +112,7 @@ class AuditEntry:
     """Somebody changed something: `result` is "ok" or what went wrong."""
 
     who: Who
-    action: Literal[
-        "send", "attach", "lines", "break", "reset", "mark", "resolve", "mute", "unmute"
-    ]
+    action: AuditAction
     port: str
     bytes: int  # that reached the device's driver
     detail: Mapping[str, str]
@@ -186,28 +189,21 @@ class Bench(Protocol):
 
 def port_to_json(port: PortView) -> Json:
     """Return the port as `GET /v1/ports`, events and attach have it."""
-    body = {k: dict(v) if isinstance(v, Mapping) else v for k, v in _fields(port).items()}
-    for key in _TIMES:
-        at = body.pop(key)
-        body[_json_name(key)] = iso(at) if at else None
+    body: Json = {name: getattr(port, name) for name in PortView.__dataclass_fields__}
+    body = {k: dict(v) if isinstance(v, Mapping) else v for k, v in body.items()}
+    for name, short in _TIMES.items():
+        at = body.pop(name)
+        body[short] = iso(at) if at else None
     return body
 
 
 def port_from_json(body: Mapping[str, Any]) -> PortView:
     """Return the port that `port_to_json` wrote; keys of a newer daemon are ignored."""
     plain = {k: body[k] for k in PortView.__dataclass_fields__ if k in body}
-    for key in _TIMES:
-        at = body.get(_json_name(key))
-        plain[key] = utc_ns(at) if at else 0
+    for name, short in _TIMES.items():
+        at = body.get(short)
+        plain[name] = utc_ns(at) if at else 0
     return PortView(**plain)
 
 
-_TIMES = ("since_utc_ns", "last_rx_utc_ns")
-
-
-def _json_name(key: str) -> str:
-    return {"since_utc_ns": "since", "last_rx_utc_ns": "last_rx_at"}[key]
-
-
-def _fields(port: PortView) -> dict[str, Any]:
-    return cast(dict[str, Any], {k: getattr(port, k) for k in PortView.__dataclass_fields__})
+_TIMES = {"since_utc_ns": "since", "last_rx_utc_ns": "last_rx_at"}  # names in JSON

@@ -33,11 +33,7 @@ class LogAnswer:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Write the lines that the query asks for."""
-        name, wanted, follow = (
-            request.match_info["port"],
-            _query(request),
-            "follow" in request.query,
-        )
+        name, wanted = request.match_info["port"], _query(request)
         saved = await self._bench.render(lambda: self._open(name))
         end, lines = await self._bench.render(lambda: (last_complete(saved), select(saved, wanted)))
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
@@ -49,7 +45,7 @@ class LogAnswer:
                 await _write(response, page.rows + page.partial)
                 if self._is_stopping:
                     break
-            if follow:
+            if "follow" in request.query:
                 await self._follow(request, response, saved, end, wanted.text)
             await response.write_eof()
         return response

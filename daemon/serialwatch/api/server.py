@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
 import logging
 import os
 import socket
@@ -17,10 +16,12 @@ from aiohttp import hdrs, web
 from aiohttp.web_protocol import RequestHandler
 
 from serialwatch.api.answers import error_answer
-from serialwatch.api.attach import Consoles, Limits, marker_to_json
+from serialwatch.api.attach import Consoles, marker_to_json
+from serialwatch.api.attached import Limits
 from serialwatch.api.bench import Bench, BenchError, ErrorCode, Who, port_to_json
 from serialwatch.api.caller import Caller, peer_of, user_name
 from serialwatch.api.events import Events
+from serialwatch.api.listen import ApiBindError, bind_socket, loopback, remove_socket
 from serialwatch.api.rights import Policy, Right, descends, read_parent, right_of
 from serialwatch.api.routes import Route, Routes
 from serialwatch.records import Hit, IncidentChange, Marker, Report
@@ -42,14 +43,6 @@ _STATUS: dict[ErrorCode, int] = {
     "not_now": 409,
     "failed": 502,
 }
-
-
-class ApiBindError(Exception):
-    """The API cannot listen where it was told to; `place` is the path or HOST:PORT."""
-
-    def __init__(self, place: str, problem: str) -> None:
-        super().__init__(f"{place}: {problem}")
-        self.place = place
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +112,7 @@ class ApiServer:
         for server in self._servers:
             server.close()
         if self._servers:
-            _remove_socket(self._places.socket)
+            remove_socket(self._places.socket)
         self._servers.clear()
         await self._routes.close()
         await self.consoles.close()
@@ -208,7 +201,7 @@ class ApiServer:
 
     @web.middleware
     async def _safely(
-        self, request: web.Request, answer: Callable[[web.Request], Awaitable[web.StreamResponse]]
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         """Answer errors in one form; a fault of ours ends the request and nothing else."""
         if (timer := self._quiet.pop(request.protocol, None)) is not None:
@@ -218,7 +211,7 @@ class ApiServer:
             if not _is_unix(request.transport) and not _is_local_name(host):
                 message = f"Host {host[:80]!r} is not this machine's"
                 return error_answer(403, "host", message, "use localhost or 127.0.0.1")
-            return await answer(request)
+            return await handler(request)
         except BenchError as exc:
             return error_answer(_STATUS[exc.code], exc.code, exc.message, exc.hint)
         except _NoTokenError:
@@ -285,58 +278,6 @@ class ApiServer:
         return web.json_response({"ok": not problems, "problems": problems}, status=status)
 
 
-def bind_socket(path: Path, gid: int | None) -> socket.socket:
-    """Return a listening socket at `path` with mode 0660, in place of one that nobody serves.
-
-    Raises:
-        ApiBindError: somebody serves it, or it cannot be made.
-
-    """
-    if _is_served(path):
-        raise ApiBindError(str(path), "another daemon answers there")
-    if path.exists() and not path.is_socket():
-        raise ApiBindError(str(path), "is there and is no socket")
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        fresh.unlink(missing_ok=True)
-        sock.bind(str(fresh))
-        fresh.chmod(0o660)
-        if gid is not None:
-            os.chown(fresh, -1, gid)
-        sock.listen(128)
-        fresh.replace(path)  # with its final mode from the first moment on
-    except OSError as exc:
-        sock.close()
-        fresh.unlink(missing_ok=True)
-        raise ApiBindError(str(path), f"cannot listen: {exc.strerror or exc}") from exc
-    sock.setblocking(False)
-    return sock
-
-
-def loopback(listen: str) -> tuple[str, int]:
-    """Return host and port of a HOST:PORT on the loopback interface.
-
-    Raises:
-        ApiBindError: it would be open to the network, or is no such address.
-
-    """
-    host, _, port = listen.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    try:
-        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ApiBindError(listen, "must be HOST:PORT such as 127.0.0.1:9808")
-    if not is_loopback:
-        raise ApiBindError(
-            listen,
-            "open to the network without TLS: use 127.0.0.1, and a proxy that asks who comes",
-        )
-    return ("127.0.0.1" if host == "localhost" else host), int(port)
-
-
 class _NoTokenError(Exception):
     """A TCP client has not shown the token."""
 
@@ -346,24 +287,6 @@ class _NoRoom(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
-
-
-def _is_served(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        try:
-            probe.connect(str(path))
-        except BlockingIOError:
-            return True  # its queue is full: somebody is behind
-        except OSError:
-            return False
-    return True
-
-
-def _remove_socket(path: Path) -> None:
-    """Remove our socket unless another daemon has put its own there."""
-    if not _is_served(path):
-        path.unlink(missing_ok=True)
 
 
 def _is_unix(transport: asyncio.BaseTransport | None) -> bool:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from serialwatch.records import BootCause
-from serialwatch.triggers.moments import Moment
+from serialwatch.triggers.moments import S, Moment
 from serialwatch.triggers.ruleset import BootMarker, DeviceState, PrintedCause
 
 COMMANDED_S = 120.0  # a start so long after a command is its doing
 OPENED_S = 3.0  # opening a port toggles DTR on many adapters, which resets many boards
 PANIC_S = 120.0  # a board may wait before it restarts itself after a panic
+PANIC_LINES = 200
+_SAME_STAGE_S = 60.0  # different banners of one stage, where the marker gives no window
+_AGAIN_S = 10.0
 _SAME_BANNER_S = 0.5  # banners of one start that come in any order
 _SAME_BANNER_LINES = 5
 _LAST_THAT_STARTS = 4  # stages: user space alone is no start
@@ -27,15 +29,35 @@ class Banner:
     cause: PrintedCause | None  # printed in the same line
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Start:
-    """A start of the device; its number is given once."""
+    """A start of the device, as far as it is known by now."""
 
     number: int
     at: Moment
     ecosystem: str
-    cause: BootCause
-    is_expected: bool
+    printed: PrintedCause | None  # by the device itself
+    is_commanded: bool
+    was_asleep: bool
+    was_panic: bool
+
+    @property
+    def cause(self) -> BootCause:
+        """Return why it started; what was asked for from outside explains most resets."""
+        if self.is_commanded and self.printed not in ("brownout", "sleep_wake", "panic"):
+            return "commanded"
+        if self.printed == "software":
+            return "panic" if self.was_panic else "commanded"
+        if self.printed and self.printed != "unknown":
+            return self.printed
+        if self.was_asleep:
+            return "sleep_wake"
+        return "panic" if self.was_panic else "unknown"
+
+    @property
+    def is_expected(self) -> bool:
+        """Tell whether somebody wanted it or it is a wake-up."""
+        return self.is_commanded or self.cause == "sleep_wake"
 
 
 class Boots:
@@ -50,14 +72,12 @@ class Boots:
         self.number = number
         self.state: DeviceState = "user"
         self.is_ready = False
-        self._stage = 0  # the highest that was reached; 0: no start seen yet
-        self._family: str = ""
+        self.start: Start | None = None  # the newest
+        self._stage = 0  # the highest that was reached
         self._seen: set[int] = set()  # pattern ids of this start
+        self._repeated: set[int] = set()  # those that were allowed to come again
         self._passed: set[str] = set()  # ecosystems of this start
-        self._started: Moment | None = None
         self._last: Moment | None = None  # banner
-        self._told: Start | None = None
-        self._printed: PrintedCause | None = None
         self._command: Moment | None = None
         self._panic: Moment | None = None
         self._is_asleep = False
@@ -66,11 +86,11 @@ class Boots:
     def banner(self, found: Sequence[Banner], at: Moment) -> bool:
         """Take the banners of one line, lowest stage first; tell whether a new start began."""
         first = found[0]
-        starts = self._is_start(first, at)
-        if starts:
-            self._start(first, at)
-        elif self._is_same_banner(at) and first.marker.stage < self._stage:
-            # Banners of one start out of order: what was seen of later stages comes again.
+        is_new = self._is_new(first, at)
+        if is_new:
+            self._begin(first, at)
+        elif first.marker.stage < self._stage and self._is_next_to_last(at):
+            # Banners of one start out of order: those of later stages will come again.
             self._stage = first.marker.stage
             self._seen = set()
         self._stage = max(self._stage, first.marker.stage)
@@ -78,22 +98,98 @@ class Boots:
         self._passed.update(banner.marker.ecosystem for banner in found)
         self._last = at
         for banner in found:
-            if banner.cause:
-                self.printed(banner.cause)
-        if first.marker.state:
-            self.state = first.marker.state
-        elif starts:
-            self.state = "boot"
-        return starts
+            self.printed(banner.cause)
+            if banner.marker.state:
+                self.state = banner.marker.state
+        return is_new
 
-    def printed(self, cause: PrintedCause) -> None:
-        """Take the cause that the device itself gave; the first that says something counts."""
-        if self._printed in (None, "unknown"):
-            self._printed = cause
+    def printed(self, cause: PrintedCause | None) -> None:
+        """Take what the device says of its start; the first clear word counts."""
+        if cause and self.start and self.start.printed in (None, "unknown"):
+            self.start.printed = cause
 
-    def start(self) -> Start | None:
-        """Return the newest start with what is known of it by now."""
-        if not self._started:
-            return None
-        cause, is_expected = self._cause(self._started)
-        return Start(self.number, self._started, self._family, cause, is_expected)
+    def ready(self) -> bool:
+        """Note that the boot is finished; tell whether that is news."""
+        was_ready, self.is_ready = self.is_ready, True
+        self.state = "user"
+        return not was_ready
+
+    def going_down(self, leads_to: str, at: Moment) -> None:
+        """Note that a restart, an end or a sleep was announced."""
+        if leads_to == "sleep":
+            self._is_asleep = True
+        else:
+            self.state = "shutdown"
+            self._command = at
+
+    def expect(self, until_ns: int) -> None:
+        """Take starts up to a time as commanded, whatever the lines say."""
+        self._expected_until_ns = max(self._expected_until_ns, until_ns)
+
+    def faulted(self, at: Moment) -> None:
+        """Note a fault that may end in a restart."""
+        self._panic = at
+
+    def forget_patterns(self) -> None:
+        """Forget the ids of patterns: they mean something else from now on."""
+        self._seen = set()
+        self._repeated = set()
+
+    def _is_new(self, first: Banner, at: Moment) -> bool:
+        marker = first.marker
+        if marker.stage > _LAST_THAT_STARTS:
+            return False
+        if self.start is None or self._last is None:
+            return True
+        if self._comes_again(first, at):
+            return False
+        if first.pattern in self._seen:
+            return True
+        if self._is_next_to_last(at):
+            return False
+        if marker.stage > self._stage:
+            return bool(marker.window_s) and not at.is_within(marker.window_s, self._last)
+        if marker.stage == self._stage:
+            return not at.is_within(marker.window_s or _SAME_STAGE_S, self._last)
+        return True
+
+    def _comes_again(self, first: Banner, at: Moment) -> bool:
+        """Tell whether a start has this banner twice, e.g. an SPL on each of two cores."""
+        if (
+            first.pattern in self._repeated
+            or self._passed.isdisjoint(first.marker.again_after)
+            or self._last is None
+            or not at.is_within(_AGAIN_S, self._last)
+        ):
+            return False
+        self._repeated.add(first.pattern)
+        return True
+
+    def _is_next_to_last(self, at: Moment) -> bool:
+        return (
+            self._last is not None
+            and at.seq - self._last.seq <= _SAME_BANNER_LINES
+            and at.mono_ns - self._last.mono_ns <= _SAME_BANNER_S * S
+        )
+
+    def _begin(self, first: Banner, at: Moment) -> None:
+        self.number += 1
+        command, panic = self._command, self._panic
+        self.start = Start(
+            number=self.number,
+            at=at,
+            ecosystem=first.marker.ecosystem,
+            printed=first.marker.cause,
+            is_commanded=at.mono_ns <= self._expected_until_ns
+            or (command is not None and at.is_within(COMMANDED_S, command)),
+            was_asleep=self._is_asleep,
+            was_panic=panic is not None and at.is_within(PANIC_S, panic, PANIC_LINES),
+        )
+        self.state = "boot"
+        self.is_ready = False
+        self._stage = 0
+        self._seen = set()
+        self._repeated = set()
+        self._passed = set()
+        self._command = self._panic = None
+        self._is_asleep = False

@@ -19,9 +19,11 @@ class Moment:
     mono_ns: int
     utc_ns: int
 
-    def is_within(self, limit_s: float, earlier: Moment) -> bool:
+    def is_within(self, limit_s: float, earlier: Moment, limit_lines: int | None = None) -> bool:
         """Tell whether `earlier` is at most so long ago, by lines where the time is the same."""
         passed_ns = self.mono_ns - earlier.mono_ns
         if passed_ns:
             return passed_ns <= limit_s * S
-        return self.seq - earlier.seq <= limit_s * LINES_PER_S
+        if limit_lines is None:
+            limit_lines = round(limit_s * LINES_PER_S)
+        return self.seq - earlier.seq <= limit_lines

@@ -1,0 +1,407 @@
+"""The offline analyst: the same skills by a fixed plan, and reasoning in code. Always a report."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from serialwatch.agent.case import Case, Decoded, Recalled, Register, Story, Surroundings, name
+from serialwatch.agent.device_text import readable
+from serialwatch.agent.knowledge import Cause, Page
+from serialwatch.agent.queue import Phase
+from serialwatch.agent.reflexes.choose import reflex_for, registers
+from serialwatch.agent.reflexes.general import LIKELY, SURE, tell_anything
+from serialwatch.agent.resets import tell_the_end
+from serialwatch.agent.tools import Call, Tools
+from serialwatch.agent.verifier import verify
+from serialwatch.records import (
+    Claims,
+    Cost,
+    Hypothesis,
+    Incident,
+    Line,
+    Report,
+    Verdict,
+)
+from serialwatch.wire import iso
+
+OFFLINE = "offline analyst"
+
+BEFORE = 40  # lines read before the fault's block
+AFTER = 60  # and after it
+WHOLE = 320  # lines; a longer block is read at its two ends
+MAX_STEPS = 6
+MAX_HYPOTHESES = 4
+
+log = logging.getLogger(__name__)
+
+
+async def investigate(
+    incident: Incident,
+    tools: Tools,
+    phase: Phase,
+    previous: Report | None,
+    around: Surroundings = Surroundings(),
+) -> Report:
+    """Return a verified report on `incident`; `previous` is its last one.
+
+    A skill that fails makes the report poorer, never absent.
+    """
+    began_s = time.monotonic()
+    case = await read_case(incident, tools, phase, around)
+    draft = reason(case)
+    checked = verify(draft, tools.ledger, tools.results, incident, tools.pages)
+    for no in checked.dropped:
+        log.warning("incident %d: our own claim fails: %s %s: %s", incident.id, no.id, no.code, no.why)
+    return replace(
+        checked.report,
+        revision=previous.revision + 1 if previous else 1,
+        not_checked=(*checked.report.not_checked, *_failures(tools.calls)),
+        cost=Cost(skills=len(tools.calls), seconds=round(time.monotonic() - began_s, 3)),
+    )
+
+
+async def read_case(
+    incident: Incident, tools: Tools, phase: Phase, around: Surroundings = Surroundings()
+) -> Case:
+    """Read by the fixed plan: the lines around the fault, numbers, page, memory, registers."""
+    async with asyncio.TaskGroup() as tasks:
+        reads = [
+            tasks.create_task(tools.call("log-read", params), name="log-read")
+            for params in _windows(incident)
+        ]
+        stats = tasks.create_task(tools.call("log-stats", _stats_of(incident)), name="log-stats")
+        page = tasks.create_task(_page(incident, tools), name="knowledge-query")
+        memory = tasks.create_task(
+            tools.call("memory-search", _memory_of(incident)), name="memory-search"
+        )
+        neighbours = [
+            tasks.create_task(
+                tools.call("log-read", _line_of(other)), name=f"log-read {other.port}"
+            )
+            for other in around.neighbours[:4]
+        ]
+    lines = _lines(incident.port, tools.ledger)
+    case = Case(
+        incident,
+        phase,
+        lines,
+        page=page.result(),
+        recalled=_recalled(memory.result()),
+        recalled_result=memory.result().id,
+        neighbour_lines={
+            other.id: line
+            for other in around.neighbours
+            if (line := tools.ledger.get((other.port, other.first_seq))) is not None
+        },
+        around=around,
+    )
+    del reads, stats, neighbours
+    return replace(case, decoded=await _decoded(case, tools))
+
+
+def reason(case: Case) -> Report:
+    """Return what the lines of a case tell, not verified yet."""
+    incident = case.incident
+    story = Story(case)
+    story.mark(case.fault, "first fault line")
+    try:
+        reflex_for(case)(case, story)
+    except Exception:  # a reflex met lines that its author did not think of
+        log.exception("incident %d: the reflex for %s failed", incident.id, incident.trigger)
+        story = Story(case)
+        story.mark(case.fault, "first fault line")
+        tell_anything(case, story)
+    end = tell_the_end(case, story)
+    _tell_before(case, story)
+    _tell_other_hits(case, story)
+    _tell_recurrence(case, story)
+    _tell_neighbours(case, story)
+    _tell_causes(case, story)
+    _tell_limits(case, story)
+    verdict, confidence = _verdict(case, story)
+    return Report(
+        incident=incident.id,
+        revision=0,
+        made_by=OFFLINE,
+        title=name(story.headline + end, 120),
+        fault_class=incident.trigger,
+        severity=incident.severity,
+        verdict=verdict,
+        confidence=confidence,
+        hypotheses=tuple(story.hypotheses),
+        conclusions=tuple(story.conclusions),
+        timeline=story.timeline,
+        unknowns=tuple(dict.fromkeys(story.unknowns)),
+        next_steps=tuple(story.steps[:MAX_STEPS]),
+        not_checked=tuple(dict.fromkeys(story.not_checked)),
+    )
+
+
+def bare_report(incident: Incident, previous: Report | None, why: str) -> Report:
+    """Return the report that is left when the analysis itself failed: what is known without it."""
+    return Report(
+        incident=incident.id,
+        revision=previous.revision + 1 if previous else 1,
+        made_by=OFFLINE,
+        title=incident.title,
+        fault_class=incident.trigger,
+        severity=incident.severity,
+        verdict="inconclusive",
+        confidence=0.1,
+        not_checked=(f"everything but the rule that matched: {why}",),
+        claims=Claims(0, 0),
+    )
+
+
+def _windows(incident: Incident) -> list[dict[str, Any]]:
+    """Return the parameters of the reads that show the fault and what is around it."""
+    port = incident.port
+    first = incident.block_first or incident.first_seq
+    if not first:
+        return _windows_by_time(incident)
+    last = max(incident.last_seq, incident.outcome_seq, incident.first_seq)
+    start, end = max(1, first - BEFORE), last + AFTER
+    if end - start <= WHOLE:
+        return [{"port": port, "first": start, "last": end, "limit": WHOLE}]
+    half = WHOLE // 2
+    return [
+        {"port": port, "first": start, "last": start + half, "limit": half},
+        {"port": port, "first": end - half, "last": end, "limit": half},
+    ]
+
+
+def _windows_by_time(incident: Incident) -> list[dict[str, Any]]:
+    """No line carries the fault: read what came before it, and what came after."""
+    at = iso(incident.opened_utc_ns + 1000)  # ISO has microseconds
+    before = {"port": incident.port, "until": at, "limit": BEFORE}
+    return [before, {"port": incident.port, "since": at, "limit": BEFORE}]
+
+
+def _stats_of(incident: Incident) -> dict[str, Any]:
+    if not incident.first_seq:
+        return {"port": incident.port, "until": iso(incident.opened_utc_ns + 1000)}
+    last = max(incident.last_seq, incident.outcome_seq, incident.first_seq)
+    return {"port": incident.port, "first": max(1, incident.first_seq - 1000), "last": last}
+
+
+def _memory_of(incident: Incident) -> dict[str, Any]:
+    """Return a query made of our own words: never of what a board printed."""
+    words = re.findall(r"[a-z0-9]{2,}", f"{incident.trigger} {incident.ecosystem}".lower())
+    return {"query": " ".join(dict.fromkeys(words)), "port": incident.port}
+
+
+def _line_of(incident: Incident) -> dict[str, Any]:
+    first = incident.first_seq
+    return {"port": incident.port, "first": first, "last": first, "limit": 1}
+
+
+def _lines(port: str, ledger: Mapping[tuple[str, int], Line]) -> tuple[Line, ...]:
+    return tuple(sorted((x for x in ledger.values() if x.port == port), key=lambda x: x.seq))
+
+
+async def _page(incident: Incident, tools: Tools) -> Page | None:
+    if not incident.knowledge:
+        return None
+    call = await tools.call("knowledge-query", {"id": incident.knowledge})
+    found = call.result.output.get("page") if call.is_good else None
+    if not isinstance(found, dict):
+        return None
+    return Page(
+        id=str(found.get("id", "")),
+        title=str(found.get("title", "")),
+        ecosystem=str(found.get("ecosystem", "")),
+        causes=tuple(
+            Cause(str(c.get("text", "")), str(c.get("likely", "")), str(c.get("check", "")))
+            for c in found.get("causes", ())
+        ),
+        do=tuple(map(str, found.get("do", ()))),
+        never=tuple(map(str, found.get("never", ()))),
+        body=str(found.get("body", "")),
+        path=Path(),
+    )
+
+
+async def _decoded(case: Case, tools: Tools) -> tuple[Decoded, ...]:
+    wanted = registers([line for line in case.lines if line.seq >= case.incident.block_first])
+    async with asyncio.TaskGroup() as tasks:
+        calls = [
+            (
+                register,
+                tasks.create_task(
+                    tools.call("register-decode", {"register": register.name, "value": register.value}),
+                    name=f"register-decode {register.name}",
+                ),
+            )
+            for register in wanted
+        ]
+    return tuple(d for r, call in calls if (d := _decoded_one(r, call.result())) is not None)
+
+
+def _decoded_one(register: Register, call: Call) -> Decoded | None:
+    output = call.result.output
+    text = output.get("text")
+    if not call.is_good or not isinstance(text, str):
+        return None
+    fields = output.get("fields")
+    return Decoded(
+        register,
+        text,
+        {str(k): str(v) for k, v in fields.items()} if isinstance(fields, Mapping) else {},
+        call.id,
+    )
+
+
+def _recalled(call: Call) -> tuple[Recalled, ...]:
+    found = call.result.output.get("memories") if call.is_good else None
+    return tuple(
+        Recalled(
+            title=str(memory.get("title", "")),
+            body=str(memory.get("body", "")),
+            age=str(memory.get("age", "")),
+            fingerprint=str(memory.get("fingerprint", "")),
+            source=str(memory.get("source", "")),
+        )
+        for memory in found or ()
+        if isinstance(memory, Mapping)
+    )
+
+
+def _tell_before(case: Case, story: Story) -> None:
+    """Show the last words before the fault, unless a reflex showed better ones."""
+    first = case.incident.block_first or case.incident.first_seq
+    if any(entry.seq < first for entry in story.timeline if entry.port == case.incident.port):
+        return
+    before = [x for x in case.lines if x.seq < first and readable(x.raw).strip()]
+    for line in before[-1:]:
+        story.mark(line, "the line before")
+
+
+def _tell_other_hits(case: Case, story: Story) -> None:
+    """Show where the other rules of this incident matched."""
+    for hit in case.incident.hits[1:6]:
+        if hit.severity != "note":
+            story.mark(case.line(hit.first_seq), hit.trigger)
+
+
+def _tell_recurrence(case: Case, story: Story) -> None:
+    """Tell how often the same fault was there before, and what was concluded then."""
+    incident = case.incident
+    fault = case.fault or next((x for x in case.lines if readable(x.raw).strip()), None)
+    if fault is None:
+        return
+    if incident.count > 1:
+        story.conclude("observation", f"It came {incident.count} times in this incident.", [fault])
+    if incident.seen_before:
+        ids = ", ".join(f"#{id}" for id in incident.seen_before[:5])
+        times = len(incident.seen_before)
+        story.conclude(
+            "observation",
+            f"Seen before: {times} {'time' if times == 1 else 'times'} on this bench ({ids}).",
+            [fault],
+            results=[case.recalled_result],
+        )
+    same = [m for m in case.recalled if m.fingerprint == incident.fingerprint or m.source == "human"]
+    for memory in same[:2]:
+        story.conclude(
+            "observation",
+            f"Remembered{f' ({memory.age})' if memory.age else ''}: {name(memory.body, 180)}",
+            [fault],
+            results=[case.recalled_result],
+        )
+
+
+def _tell_neighbours(case: Case, story: Story) -> None:
+    """Tell which other boards failed in the same second."""
+    fault = case.fault
+    lines = [x for i in case.around.neighbours if (x := case.neighbour_lines.get(i.id))]
+    if not lines:
+        return
+    for line in lines:
+        story.mark(line, "another board, same second")
+    others = ", ".join(dict.fromkeys(line.port for line in lines))
+    story.conclude(
+        "inference",
+        f"It was not this board alone: {others} failed within the same second.",
+        [*([fault] if fault else []), *lines],
+    )
+    story.hypotheses.append(
+        Hypothesis(
+            case.incident.trigger,
+            "something the boards share: supply, hub, network or a test that drives them all",
+            0.5,
+            "open",
+        )
+    )
+
+
+_LIKELY = {"high": 0.5, "medium": 0.3, "low": 0.1}
+
+
+def _tell_causes(case: Case, story: Story) -> None:
+    """Add the known causes of the page, and what it says to do."""
+    cause = next((c for c in story.conclusions if c.kind == "cause"), None)
+    if cause is not None:
+        story.hypotheses.insert(
+            0,
+            Hypothesis(
+                case.incident.trigger, cause.claim, round(story.certainty, 2), "confirmed"
+            ),
+        )
+    if case.page is None:
+        story.unknowns.append("what usually causes this: there is no knowledge page for it")
+        return
+    for known in case.page.causes[:MAX_HYPOTHESES]:
+        score = _LIKELY.get(known.likely, 0.2)
+        story.hypotheses.append(Hypothesis(case.incident.trigger, known.text, score, "open"))
+    for text in case.page.do[:3]:
+        story.step(text)
+    for known in case.page.causes[:2]:
+        if known.check:
+            story.step(known.check)
+    for text in case.page.never[:1]:
+        story.step(f"do not {text}")
+
+
+def _tell_limits(case: Case, story: Story) -> None:
+    """Say what this report did not look at."""
+    first = case.incident.block_first or case.incident.first_seq
+    if first and not any(line.seq >= first for line in case.lines):
+        story.not_checked.append("the lines of the fault: the log could not be read")
+    holes = [
+        (a, b)
+        for a, b in pairwise(case.block)
+        if b.seq - a.seq > 1
+    ]
+    if holes:
+        story.not_checked.append(
+            f"the middle of the fault's lines (L{holes[0][0].seq} to L{holes[0][1].seq})"
+        )
+    if not case.incident.is_settled:
+        story.not_checked.append("what follows: the fault was still going on")
+
+
+def _verdict(case: Case, story: Story) -> tuple[Verdict, float]:
+    has_cause = any(c.kind == "cause" for c in story.conclusions)
+    if has_cause and story.certainty >= SURE and case.incident.is_settled:
+        return "confirmed", SURE
+    if has_cause or story.certainty >= LIKELY:
+        return "likely", min(story.certainty, 0.75 if has_cause else LIKELY)
+    return "inconclusive", min(story.certainty, 0.4)
+
+
+def _failures(calls: Sequence[Call]) -> list[str]:
+    failed = dict.fromkeys(
+        f"what {call.skill} would have told: "
+        f"{call.result.metadata.get('error', {}).get('code', call.result.status)}"
+        for call in calls
+        if not call.is_good
+    )
+    return list(failed)

@@ -1,0 +1,294 @@
+"""`serialwatch attach`: a terminal on a port."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import shutil
+import signal
+import termios
+import tty
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import click
+
+from serialwatch.cli.attached_view import HELP, RESTORE, RESTORE_RAW, AttachedView
+from serialwatch.cli.client import Daemon, find_daemon, part
+from serialwatch.cli.errors import WRONG_USE, CliError
+from serialwatch.cli.keys import Command, Keys, Typed
+from serialwatch.cli.options import json_option, socket_option
+from serialwatch.cli.terminal import Screen, raw_keys, read_keys
+from serialwatch.wire import show
+
+BREAK_S = 0.25
+_MAX_UNSENT = 64  # messages that the daemon has not taken yet; more keys are refused
+_ENTER = ("\r", "\n")
+_CANCEL = ("\x03", "\x1b")  # Ctrl-C, Esc
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    socket: Path
+    port: str
+    lines: int
+    read_only: bool
+    steal: bool
+    raw: bool
+
+
+@click.command()
+@click.argument("port")
+@click.option("--read-only", is_flag=True, help="Never send anything.")
+@click.option("--steal", is_flag=True, help="Take the write lease, whoever has it.")
+@click.option("--raw", is_flag=True, help="Let every escape of the board reach the terminal.")
+@click.option(
+    "-n",
+    "--lines",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="How many of the last lines are shown first.",
+)
+@json_option
+@socket_option
+def attach(
+    port: str,
+    read_only: bool,
+    steal: bool,
+    raw: bool,
+    lines: int,
+    as_json: bool,
+    socket: str | None,
+) -> int:
+    """Attach this terminal to PORT. Nothing is sent but what is typed.
+
+    Ctrl-T q leaves, Ctrl-T ? lists the other keys; `~.` at the start of a line leaves too. With
+    --json, what comes is printed as one object a line and nothing can be typed.
+    """
+    if read_only and steal:
+        raise click.UsageError("--read-only and --steal exclude each other")
+    daemon = find_daemon(socket)
+    wish = _Wish(daemon.path, port, lines, read_only or as_json, steal and not as_json, raw)
+    if as_json:
+        return asyncio.run(_print_json(daemon, wish))
+    if not os.isatty(0):
+        raise CliError(
+            "attach needs a terminal: use `serialwatch logs -f` to follow, "
+            "`serialwatch send` to write, or --json",
+            WRONG_USE,
+        )
+    with raw_keys(0):
+        return asyncio.run(_attach(daemon, wish))
+
+
+async def _attach(daemon: Daemon, wish: _Wish) -> int:
+    """Be attached until the person leaves or the daemon goes; return the exit code."""
+    async with _connected(daemon, wish) as ws:
+        screen = Screen(1)
+        view = AttachedView(
+            screen.show,
+            is_raw=wish.raw,
+            has_colour="NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb",
+            width=shutil.get_terminal_size().columns,
+        )
+        session = _Attachment(ws, view, screen)
+        try:
+            return await session.last()
+        finally:
+            screen.show(RESTORE_RAW if wish.raw else RESTORE)
+            screen.show(f"\r\n{session.farewell}\r\n".encode(errors="replace"))
+            screen.close()
+
+
+class _Attachment:
+    """A person, a terminal and a connection; ends with the first of them."""
+
+    def __init__(
+        self, ws: aiohttp.ClientWebSocketResponse, view: AttachedView, screen: Screen
+    ) -> None:
+        self._ws = ws
+        self._view = view
+        self._screen = screen
+        self._keys = Keys()
+        self._unsent: asyncio.Queue[bytes | str] = asyncio.Queue(_MAX_UNSENT)
+        self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._asks_break = False
+        self._mark: str | None = None  # text typed so far
+        self.farewell = ""
+
+    async def last(self) -> int:
+        """Go on until the end and return the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            loop.add_signal_handler(number, self._end, 0, "ended by a signal")
+        loop.add_signal_handler(signal.SIGCONT, tty.setraw, 0, termios.TCSANOW)
+        async with asyncio.TaskGroup() as tasks:
+            parts = [
+                tasks.create_task(self._receive(), name="receive"),
+                tasks.create_task(self._type(), name="type"),
+                tasks.create_task(self._send(), name="send"),
+                tasks.create_task(self._watch_screen(), name="screen"),
+            ]
+            code = await self._ended
+            for task in parts:
+                task.cancel()
+        return code
+
+    def _end(self, code: int, farewell: str) -> None:
+        if not self._ended.done():
+            self.farewell = farewell
+            self._ended.set_result(code)
+
+    async def _receive(self) -> None:
+        try:
+            async for message in self._ws:
+                await self._screen.has_room()
+                if message.type is aiohttp.WSMsgType.BINARY:
+                    self._view.board(message.data)
+                elif message.type is aiohttp.WSMsgType.TEXT:
+                    self._hear(json.loads(message.data))
+        except (aiohttp.ClientError, ConnectionError, ValueError):
+            pass  # told below
+        stops = self._ws.close_code == aiohttp.WSCloseCode.GOING_AWAY
+        self._end(1, "the daemon stops" if stops else "the daemon has closed the connection")
+
+    def _hear(self, control: dict[str, Any]) -> None:
+        for what, body in control.items():
+            if what == "hello":
+                self._view.hello(body)
+            else:
+                self._view.control(what, body)
+
+    async def _send(self) -> None:
+        try:
+            while True:
+                item = await self._unsent.get()
+                if isinstance(item, bytes):
+                    await self._ws.send_bytes(item)
+                else:
+                    await self._ws.send_str(item)
+        except (aiohttp.ClientError, ConnectionError):
+            return  # whoever receives says so
+
+    async def _watch_screen(self) -> None:
+        await self._screen.gone.wait()
+        self._end(0, "")
+
+    async def _type(self) -> None:
+        while keys := await read_keys(0):
+            for item in self._keys.feed(keys):
+                if isinstance(item, Command):
+                    self._command(item.key)
+                elif self._asks_break or self._mark is not None:
+                    self._answer(item)
+                else:
+                    self._queue(item.data)
+        self._end(0, "")
+
+    def _command(self, key: str) -> None:
+        self._asks_break, self._mark = False, None
+        match key:
+            case "q" | "Q" | "\x11":
+                self._end(0, f"left {self._view.port}; it is still being watched")
+            case "?" | "h":
+                for line in HELP:
+                    self._view.say(line)
+            case "b":
+                self._asks_break = True
+                self._view.say("send a break? y sends it, any other key does not")
+            case "m":
+                self._mark = ""
+                self._view.say("marker: type a few words, Enter sets it, Esc does not")
+            case "w":
+                self._queue(json.dumps({"steal": True}))
+            case _:
+                self._view.say(f"no command Ctrl-T {show(key.encode())}; Ctrl-T ? lists them")
+
+    def _answer(self, typed: Typed) -> None:
+        """Take keys as the answer to a question of ours; the board gets none of them."""
+        for key in typed.data.decode(errors="replace"):
+            if self._asks_break:
+                self._asks_break = False
+                if key in "yY":
+                    self._queue(json.dumps({"break": BREAK_S}))
+                self._view.say("break sent" if key in "yY" else "no break")
+            elif self._mark is not None:
+                self._mark_key(key)
+
+    def _mark_key(self, key: str) -> None:
+        assert self._mark is not None
+        text = self._mark.strip()
+        if key in _CANCEL or (key in _ENTER and not text):
+            self._mark = None
+            self._view.say("no marker")
+        elif key in _ENTER:
+            self._mark = None
+            self._queue(json.dumps({"marker": {"text": text}}))
+        elif key in "\x7f\x08":
+            if self._mark:
+                self._mark = self._mark[:-1]
+                self._screen.show(b"\x08 \x08")
+        elif key.isprintable():
+            self._mark += key
+            self._screen.show(key.encode(errors="replace"))
+
+    def _queue(self, item: bytes | str) -> None:
+        try:
+            self._unsent.put_nowait(item)
+        except asyncio.QueueFull:
+            self._view.say("not sent: the daemon does not answer")
+
+
+async def _print_json(daemon: Daemon, wish: _Wish) -> int:
+    """Print each message as one object a line until the daemon goes or we are interrupted."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+
+    async def receive(ws: aiohttp.ClientWebSocketResponse) -> None:
+        async for message in ws:
+            if message.type is aiohttp.WSMsgType.BINARY:
+                raw = base64.b64encode(message.data).decode()
+                click.echo(json.dumps({"text": show(message.data), "raw_base64": raw}))
+            elif message.type is aiohttp.WSMsgType.TEXT:
+                click.echo(message.data)
+        ended.set()
+
+    async with _connected(daemon, wish) as ws, asyncio.TaskGroup() as tasks:
+        receiver = tasks.create_task(receive(ws), name="receive")
+        await ended.wait()
+        is_lost = receiver.done()
+        receiver.cancel()
+    return 1 if is_lost else 0
+
+
+@asynccontextmanager
+async def _connected(daemon: Daemon, wish: _Wish) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    address = f"/v1/attach/{part(wish.port)}"
+    flags = {name: "1" for name in ("read_only", "steal") if getattr(wish, name)}
+    connector = aiohttp.UnixConnector(str(daemon.path))
+    async with aiohttp.ClientSession(connector=connector) as session:
+        try:
+            ws = await session.ws_connect(
+                f"http://localhost{address}",
+                params={"lines": str(wish.lines)} | flags,
+                max_msg_size=0,
+            )
+        except aiohttp.WSServerHandshakeError:
+            daemon.get(address)  # the same question without the handshake tells why
+            raise CliError("the daemon refuses to attach us") from None
+        except aiohttp.ClientConnectionError:
+            daemon.get("/v1/ports")  # raises with the reason
+            raise
+        try:
+            yield ws
+        finally:
+            await ws.close()

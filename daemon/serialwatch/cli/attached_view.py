@@ -1,0 +1,173 @@
+"""What an attached person sees: the board's own text, and our messages between two dashes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rich.cells import cell_len
+
+from serialwatch.api.bench import PortView, port_from_json
+from serialwatch.cli.escapes import Allowed, EscapeFilter
+from serialwatch.cli.ports import short_device, why_not_up
+from serialwatch.cli.tables import safe
+from serialwatch.wire import Json
+
+HELP = (
+    "Ctrl-T q  leave (also ~. at the start of a line)",
+    "Ctrl-T b  send a break",
+    "Ctrl-T m  set a marker in the log",
+    "Ctrl-T w  take the write lease, from another person too",
+    "Ctrl-T Ctrl-T  send Ctrl-T itself",
+)
+# What a board may have changed is put back: character set, bracketed paste, colours, cursor, and
+# the scroll region, which loses the cursor's place if that is not saved.
+RESTORE = b"\x0f\x1b[?2004l\x1b[0m\x1b[?25h\x1b7\x1b[r\x1b8"
+RESTORE_RAW = (
+    RESTORE + b"\x1b(B\x1b[?1l\x1b>\x1b[?7h\x1b[4l"
+    b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1004l"
+)
+_MAX_REPEATED = 512  # bytes of an unfinished line that are shown again after a message
+
+
+class AttachedView:
+    """Turns messages of the daemon into bytes for the terminal."""
+
+    def __init__(
+        self, show: Callable[[bytes], None], *, is_raw: bool, has_colour: bool, width: int
+    ) -> None:
+        self._show = show
+        self._filter = None if is_raw else EscapeFilter(Allowed.SCREEN)
+        self._has_colour = has_colour
+        self._width = width
+        self._line = b""  # what the board has printed since its last line end
+        self._scrollback = 0  # bytes of it still to come
+        self._state = ""
+        self.port = ""
+
+    def board(self, data: bytes) -> None:
+        """Show what the board prints."""
+        if self._scrollback:
+            old, data = data[: self._scrollback], data[self._scrollback :]
+            self._scrollback -= len(old)
+            self._print(old)
+            if not self._scrollback:
+                self.say("live")
+        if data:
+            self._print(data)
+
+    def say(self, text: str) -> None:
+        """Show a message of ours on a line of its own, then the unfinished line again."""
+        start = b"\r\n" if self._line else b"\r"
+        line = f"── {text} ──".encode(errors="replace")
+        painted = b"\x1b[2m" + line + b"\x1b[22m" if self._has_colour else line
+        again = (
+            self._line if len(self._line) <= _MAX_REPEATED and b"\x1b" not in self._line else b""
+        )
+        self._show(start + painted + b"\r\n" + again)
+
+    def hello(self, hello: Json) -> None:
+        """Show the header; what comes next is the scrollback."""
+        port = port_from_json(hello["port"])
+        self.port, self._state = port.name, port.state
+        for line in header_lines(port, hello, self._width):
+            self._show(line.encode(errors="replace") + b"\r\n")
+        self._scrollback = hello["scrollback"]
+        if not self._scrollback:
+            self.say("live: nothing was printed yet")
+        else:
+            self.say("what came last")
+
+    def control(self, what: str, body: Any) -> None:
+        """Show a control message."""
+        for text in self._words(what, body):
+            self.say(text)
+
+    def _words(self, what: str, body: Any) -> Iterator[str]:
+        match what:
+            case "lag":
+                self._scrollback = 0
+                yield (
+                    f"{body:,} bytes skipped: this terminal was too slow; "
+                    f"`serialwatch logs {self.port}` has them"
+                )
+            case "state":
+                yield from self._state_words(port_from_json(body))
+            case "lease":
+                yield _lease_words(body)
+            case "marker" if body["kind"] != "attach":
+                yield f"marker by {safe(body['who'])}: {safe(body['text'])}"
+            case "incident":
+                yield (
+                    f"incident {body['id']}: {body['severity']}: {safe(body['title'])} "
+                    f"→ serialwatch report {body['id']}"
+                )
+            case "error":
+                hint = f": {safe(body['hint'])}" if body["hint"] else ""
+                yield f"not done: {safe(body['message'])}{hint}"
+
+    def _state_words(self, port: PortView) -> Iterator[str]:
+        if port.state == self._state:
+            return
+        was, self._state = self._state, port.state
+        if port.state == "up":
+            yield f"{port.name} is {'up' if was == 'opening' else 'back'}"
+        elif port.state != "opening":
+            why = why_not_up(port)
+            yield f"{port.name} is {port.state}{f': {why}' if why else ''}; this stays attached"
+
+    def _print(self, data: bytes) -> None:
+        shown = data if self._filter is None else self._filter.feed(data)
+        if not shown:
+            return
+        self._show(shown)
+        end = max(shown.rfind(b"\n"), shown.rfind(b"\r")) + 1
+        self._line = shown[end:] if end else (self._line + shown)[-_MAX_REPEATED - 1 :]
+
+
+def header_lines(port: PortView, hello: Json, width: int) -> list[str]:
+    """Return what is shown first, in lines of at most `width` columns."""
+    facts = [port.name, short_device(port.device)]
+    if port.bit_rate:
+        facts.append(f"{port.bit_rate} 8N1")
+    facts.append(_up_words(port))
+    if port.boot:
+        facts.append(f"boot #{port.boot}")
+    facts.append(_may_words(hello))
+    facts.append("Ctrl-T ? for help, Ctrl-T q to leave")
+    lines = [facts[0]]
+    for fact in facts[1:]:
+        longer = f"{lines[-1]} · {fact}"
+        if cell_len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(fact)
+    return lines
+
+
+def _up_words(port: PortView) -> str:
+    if port.state != "up":
+        return " ".join(filter(None, (port.state, why_not_up(port))))
+    return "up"
+
+
+def _may_words(hello: Json) -> str:
+    if not hello["may_write"]:
+        return f"read-only: {safe(hello['why_not'])}"
+    if lease := hello["lease"]:
+        return f"{safe(lease['user'])} (pid {lease['pid']}) is typing; Ctrl-T w takes over"
+    return "you may write (first key takes the lease)"
+
+
+def _lease_words(body: Json) -> str:
+    holder, before = body["holder"], body["before"]
+    took = {"taken": "may type now", "stolen": "has taken over"}
+    if body["yours"]:
+        return "you may type now: the write lease is yours"
+    if holder:
+        return (
+            f"{safe(holder['user'])} (pid {holder['pid']}) {took.get(body['why'], 'may type now')}"
+        )
+    left = f"{safe(before['user'])} (pid {before['pid']})" if before else "nobody"
+    how = "was silent for too long: " if body["why"] == "expired" else "has left: "
+    return f"{left} {how}the write lease is free"

@@ -1,0 +1,142 @@
+"""The daemon as commands talk to it: HTTP over its Unix socket."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote, urlencode
+
+from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
+from serialwatch.wire import Json
+
+SYSTEM_SOCKET = Path("/run/serialwatch/serialwatch.sock")
+ANSWER_LIMIT_S = 30.0
+
+Parameters = Mapping[str, str | int | None]  # what is None is left out
+
+
+class Daemon:
+    """A daemon that answers at `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def get(self, address: str, parameters: Parameters | None = None) -> Json:
+        """Ask for something.
+
+        Raises:
+            CliError: there is no daemon, or it refuses.
+
+        """
+        return self._ask("GET", _with(address, parameters))
+
+    def post(self, address: str, body: Mapping[str, Any] | None = None) -> Json:
+        """Have something done; raises as `get` does."""
+        return self._ask("POST", address, json.dumps(body or {}))
+
+    def rows(self, address: str, parameters: Parameters | None = None) -> Iterator[Json]:
+        """Ask for something that comes row by row, perhaps without end; raises as `get` does."""
+        connection = self._connect()
+        try:
+            connection.request("GET", _with(address, parameters))
+            answer = connection.getresponse()
+            if answer.status >= 400:
+                raise _refused(answer.read())
+            assert connection.sock is not None
+            connection.sock.settimeout(None)  # a quiet board may stay quiet for days
+            while row := answer.readline():
+                yield json.loads(row)
+        except (OSError, http.client.HTTPException) as exc:
+            raise _broken(self.path, exc) from exc
+        finally:
+            connection.close()
+
+    def _ask(self, method: str, address: str, body: str | None = None) -> Json:
+        connection = self._connect()
+        try:
+            connection.request(method, address, body)
+            answer = connection.getresponse()
+            text = answer.read()
+        except (OSError, http.client.HTTPException) as exc:
+            raise _broken(self.path, exc) from exc
+        finally:
+            connection.close()
+        if answer.status >= 400:
+            raise _refused(text)
+        return cast(Json, json.loads(text))
+
+    def _connect(self) -> http.client.HTTPConnection:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(ANSWER_LIMIT_S)
+            sock.connect(str(self.path))
+        except OSError as exc:
+            sock.close()
+            raise _not_there(self.path, exc) from exc
+        connection = http.client.HTTPConnection("localhost", timeout=ANSWER_LIMIT_S)
+        connection.sock = sock
+        return connection
+
+
+def find_daemon(named: str | None) -> Daemon:
+    """Return the daemon at `named`, else the user's own, else the system's."""
+    if named:
+        return Daemon(Path(named))
+    places = socket_places(os.environ, os.geteuid())
+    return Daemon(next((place for place in places if place.exists()), places[-1]))
+
+
+def socket_places(environ: Mapping[str, str], uid: int) -> list[Path]:
+    """Return where a daemon's socket may be, the user's own first."""
+    if given := environ.get("SERIALWATCH_SOCKET"):
+        return [Path(given)]
+    if uid == 0:
+        return [SYSTEM_SOCKET]
+    runtime = environ.get("XDG_RUNTIME_DIR") or f"/tmp/serialwatch-{uid}"  # noqa: S108 -- the daemon makes it 0700
+    return [Path(runtime) / "serialwatch" / "serialwatch.sock", SYSTEM_SOCKET]
+
+
+def part(text: str | int) -> str:
+    """Return `text` as one part of an address."""
+    return quote(str(text), safe="")
+
+
+def _with(address: str, parameters: Parameters | None) -> str:
+    given = {name: value for name, value in (parameters or {}).items() if value is not None}
+    if not given:
+        return address
+    return f"{address}?{urlencode(given, errors='surrogateescape')}"
+
+
+def _refused(text: bytes) -> CliError:
+    try:
+        error = json.loads(text)["error"]
+        message, hint, code = str(error["message"]), str(error["hint"]), error["code"]
+    except (ValueError, KeyError, TypeError):
+        return CliError("the daemon answered what is no answer of serialwatch's")
+    exit_code = WRONG_USE if code == "bad_request" else FAULT
+    return CliError(f"{message}: {hint}" if hint else message, exit_code)
+
+
+def _not_there(path: Path, exc: OSError) -> CliError:
+    if isinstance(exc, PermissionError):
+        return CliError(
+            f"{path}: permission denied: an administrator can add you to group serialwatch "
+            "(then log in again)"
+        )
+    start = "systemctl start serialwatch" if path == SYSTEM_SOCKET else "serialwatch run"
+    return CliError(
+        f"no daemon at {path}: start it with `{start}`, or look at saved logs with "
+        "`serialwatch logs PORT --state DIR`"
+    )
+
+
+def _broken(path: Path, exc: Exception) -> CliError:
+    if isinstance(exc, TimeoutError):
+        return CliError(f"the daemon at {path} has not answered within {ANSWER_LIMIT_S:.0f} s")
+    return CliError(f"the daemon at {path} has closed the connection")

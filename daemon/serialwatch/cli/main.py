@@ -1,0 +1,123 @@
+"""The `serialwatch` command. A subcommand's module is imported only when it is used."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A subcommand and where it is defined, as `module:function`."""
+
+    name: str
+    where: str
+    words: str
+
+
+SECTIONS: dict[str, tuple[Command, ...]] = {
+    "The bench": (
+        Command("run", "serialwatch.cli.run:run", "watch ports: the service itself"),
+        Command("demo", "serialwatch.cli.demo:demo", "boards without hardware, and their faults"),
+        Command("ports", "serialwatch.cli.ports:ports", "the state of every port"),
+        Command("attach", "serialwatch.cli.attach:attach", "a terminal on a port; Ctrl-T q leaves"),
+        Command("logs", "serialwatch.cli.logs:logs", "what ports have printed"),
+    ),
+    "Faults": (
+        Command("incidents", "serialwatch.cli.incidents:incidents", "faults that were noticed"),
+        Command("report", "serialwatch.cli.report:report", "what was found out about one"),
+        Command("analyze", "serialwatch.cli.analyze:analyze", "a saved log, without a daemon"),
+    ),
+    "Boards": (
+        Command("mark", "serialwatch.cli.mark:mark", "set a marker in a log"),
+        Command("send", "serialwatch.cli.send:send", "send text or bytes to a port"),
+        Command("reset", "serialwatch.cli.reset:reset", "reset a board"),
+    ),
+    "Setting up": (
+        Command("rules", "serialwatch.cli.rules:rules", "check, list and explain fault rules"),
+        Command("skills", "serialwatch.cli.skills:skills", "check and list the agent's skills"),
+        Command("config", "serialwatch.cli.config:config", "check and show the configuration"),
+    ),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the help."""
+        return [command.name for commands in SECTIONS.values() for command in commands]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command, None if there is none of that name."""
+        for commands in SECTIONS.values():
+            for command in commands:
+                if command.name == cmd_name:
+                    module, _, name = command.where.partition(":")
+                    found = getattr(importlib.import_module(module), name)
+                    assert isinstance(found, click.Command)
+                    return found
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(command.name, command.words) for command in commands])
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(None, "-V", "--version", package_name="serialwatch")
+def cli() -> None:
+    """Watch the serial ports of a bench, keep every byte, notice faults and explain them.
+
+    Every command takes --json, and --help. Exit codes: 0 good, 1 a fault, 2 wrong use.
+    """
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    sys.exit(run_cli(sys.argv[1:]))
+
+
+def run_cli(args: Sequence[str]) -> int:
+    """Run one command and return its exit code; what goes wrong is one line on stderr."""
+    try:
+        code = cli.main(args=list(args), prog_name="serialwatch", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as exc:
+        click.echo(exc.format_message())
+        return 0
+    except click.UsageError as exc:
+        where = exc.ctx.command_path if exc.ctx else "serialwatch"
+        return _fail(f"{exc.format_message()}\nsee `{where} --help`", WRONG_USE)
+    except click.ClickException as exc:
+        return _fail(exc.format_message(), exc.exit_code)
+    except CliError as exc:
+        return _fail(str(exc), exc.exit_code)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; the interpreter must not trip over it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (click.Abort, KeyboardInterrupt):
+        return 128 + signal.SIGINT
+    except Exception as exc:
+        if os.environ.get("SERIALWATCH_TRACEBACK"):
+            raise
+        words = f"a fault of its own: {type(exc).__name__}: {exc}"
+        return _fail(f"{words}\nplease report it; SERIALWATCH_TRACEBACK=1 shows where", FAULT)
+
+
+def _fail(message: str, code: int) -> int:
+    for line in message.split("\n"):
+        click.echo(f"serialwatch: {line}", err=True)
+    return code

@@ -1,0 +1,57 @@
+"""`serialwatch send`: exactly these bytes to a board."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from serialwatch.cli.client import find_daemon, part
+from serialwatch.cli.errors import CliError
+from serialwatch.cli.options import json_option, socket_option
+
+_SHOWN = 16  # bytes that are repeated in hex
+
+
+@click.command()
+@click.argument("port")
+@click.argument("text", nargs=-1, required=True)
+@click.option("--hex", "is_hex", is_flag=True, help="TEXT is pairs of hex digits: 03, or 41 0d.")
+@click.option("--no-newline", is_flag=True, help="Do not press Enter (CR) after TEXT.")
+@json_option
+@socket_option
+def send(
+    port: str,
+    text: tuple[str, ...],
+    is_hex: bool,
+    no_newline: bool,
+    as_json: bool,
+    socket: str | None,
+) -> None:
+    """Send TEXT and Enter (one CR) to PORT; with --hex the bytes alone."""
+    data = bytes_of(text, is_hex=is_hex, no_newline=no_newline)
+    body = find_daemon(socket).post(f"/v1/ports/{part(port)}/send", {"hex": data.hex()})
+    if as_json:
+        click.echo(json.dumps(body))
+        return
+    count = body["bytes"]
+    shown = data[:_SHOWN].hex(" ") + (" …" if len(data) > _SHOWN else "")
+    click.echo(f"sent exactly {count} byte{'' if count == 1 else 's'} to {port}: {shown}")
+    if body["before_seq"]:
+        click.echo(f"the answer begins at {port}:L{body['before_seq']}")
+
+
+def bytes_of(text: tuple[str, ...], *, is_hex: bool, no_newline: bool) -> bytes:
+    """Return what is sent for the words of a command line.
+
+    Raises:
+        CliError: --hex, and it is none.
+
+    """
+    words = " ".join(text)
+    if is_hex:
+        try:
+            return bytes.fromhex(words)
+        except ValueError as exc:
+            raise CliError(f"--hex: {words!r} is not pairs of hex digits", 2) from exc
+    return words.encode("utf-8", errors="surrogateescape") + (b"" if no_newline else b"\r")

@@ -1,0 +1,241 @@
+"""A report for people: in a terminal, in a pipe, and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from serialwatch.cli.tables import SEVERITY_STYLES, safe, shorten
+from serialwatch.cli.times import clock, exact, local
+from serialwatch.records import Conclusion, Outcome, Report, TimelineEntry
+
+_LABEL = 17  # columns of "Not known        "
+_LEAST_TEXT = 20  # columns of a line's text that are kept before its note is given up
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """An earlier incident of the same kind; an unknown port is "", an unknown time 0."""
+
+    id: int
+    port: str = ""
+    opened_utc_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a reader wants to know of the incident that its report does not say."""
+
+    port: str
+    boot: int = 0  # 0: none seen
+    opened_utc_ns: int = 0  # 0: no clock, e.g. a saved log without time stamps
+    boot_started_utc_ns: int = 0  # 0: unknown
+    outcome: Outcome | None = None
+    outcome_cause: str = ""
+    seen_before: tuple[Earlier, ...] = ()
+    is_on_disk: bool = True
+
+
+def report_lines(report: Report, about: About, now: datetime, width: int | None) -> list[Text]:
+    """Return the report as lines of at most `width` columns; None: nothing is cut or wrapped."""
+    lines = [_heading(report, about, now), *_title(report, width)]
+    if report.timeline:
+        lines += [Text(), Text("What happened", "bold"), *_timeline(report, about, now, width)]
+    if report.conclusions:
+        lines += [Text(), Text("Conclusions", "bold")]
+        for number, conclusion in enumerate(report.conclusions, 1):
+            words = f"{safe(conclusion.claim)}   [{_refs(conclusion, about.port)}]"
+            lines += _wrapped(f"  {number}. ", words, width)
+    lines.append(Text())
+    for label, words in _facts(report, about, now):
+        lines += _wrapped(f"{label:<{_LABEL}}", words, width)
+    return lines
+
+
+def report_markdown(report: Report, about: About, now: datetime) -> str:
+    """Return the report as Markdown, for an issue tracker or a chat."""
+    out = [
+        f"## {_md(report.title)}",
+        "",
+        f"{_md(_heading(report, about, now).plain)} · "
+        f"confidence {report.confidence:.1f}, {report.verdict}",
+        "",
+    ]
+    if report.timeline:
+        out += ["### What happened", "", "```"]
+        out += [line.plain.rstrip() for line in _timeline(report, about, now, None)]
+        out += ["```", ""]
+    if report.conclusions:
+        out += ["### Conclusions", ""]
+        for number, conclusion in enumerate(report.conclusions, 1):
+            out.append(f"{number}. {_md(conclusion.claim)} [{_refs(conclusion, about.port)}]")
+        out.append("")
+    out += [f"- **{label}**: {_md(words)}" for label, words in _facts(report, about, now)]
+    return "\n".join(out) + "\n"
+
+
+def _heading(report: Report, about: About, now: datetime) -> Text:
+    line = Text(f"Incident {report.incident}" if report.incident else "Incident")
+    line.append(f" · {about.port} · ")
+    line.append(report.severity, SEVERITY_STYLES[report.severity])
+    if about.opened_utc_ns:
+        line.append(f" · {clock(about.opened_utc_ns, now)}")
+    if about.boot:
+        since = ""
+        if 0 < about.boot_started_utc_ns <= about.opened_utc_ns:
+            after_s = (about.opened_utc_ns - about.boot_started_utc_ns) / 1e9
+            since = f", {_long_span(after_s)} after its start"
+        line.append(f" (boot #{about.boot}{since})")
+    return line
+
+
+def _title(report: Report, width: int | None) -> list[Text]:
+    """Return the title with the verdict at the right edge, below it where there is no room."""
+    title = safe(report.title)
+    verdict = f"confidence {report.confidence:.1f}, {report.verdict}"
+    room = (width or 100) - cell_len(title) - len(verdict)
+    if room >= 2:
+        return [Text.assemble((title, "bold"), " " * room, verdict)]
+    return [*_wrapped("", title, width, "bold"), Text(verdict)]
+
+
+def _timeline(report: Report, about: About, now: datetime, width: int | None) -> Iterator[Text]:
+    rows = [(*_place(entry, about, now), entry) for entry in report.timeline]
+    widest_time = max(len(at) for at, _, _ in rows)
+    widest_ref = max(len(ref) for _, ref, _ in rows)
+    texts = max(min(cell_len(safe(entry.text)), 60) for _, _, entry in rows)
+    for at, ref, entry in rows:
+        line = Text("  ")
+        if widest_time:
+            line.append(f"{at:<{widest_time}}  ")
+        line.append(f"{ref:<{widest_ref}}  ")
+        note = _note(entry)
+        text = safe(entry.text).replace("\t", " ")
+        if width is not None:
+            room = width - cell_len(line.plain) - (cell_len(note) + 2 if note else 0)
+            text = shorten(text, max(_LEAST_TEXT, room))
+        line.append(text)
+        if note:
+            room = 0 if width is None else width - cell_len(line.plain) - cell_len(note)
+            pad = max(2, texts - cell_len(text) + 2)
+            line.append(" " * (pad if width is None else max(2, min(pad, room))) + note, "bold")
+        yield line
+
+
+def _place(entry: TimelineEntry, about: About, now: datetime) -> tuple[str, str]:
+    at = exact(entry.utc_ns, now) if entry.utc_ns else ""
+    ref = f"L{entry.seq}" if entry.port == about.port else f"{entry.port}:L{entry.seq}"
+    return at, ref if entry.seq else ""
+
+
+def _note(entry: TimelineEntry) -> str:
+    note = safe(entry.note)
+    return note if not note or note.startswith("boot ") else f"← {note}"
+
+
+def _refs(conclusion: Conclusion, port: str) -> str:
+    lines = " ".join(
+        f"L{evidence.seq}" if evidence.port == port else evidence.ref
+        for evidence in conclusion.evidence
+    )
+    parts = [lines] if lines else []
+    parts += [f"knowledge {safe(page)}" for page in conclusion.knowledge]
+    parts += [f"result {safe(result)}" for result in conclusion.results]
+    return ", ".join(parts) or "no evidence"
+
+
+def _facts(report: Report, about: About, now: datetime) -> Iterator[tuple[str, str]]:
+    if about.outcome:
+        cause = f" ({safe(about.outcome_cause)})" if about.outcome_cause else ""
+        yield "Outcome", f"the board {about.outcome}{cause}"
+    for label, status in (("Also possible", "open"), ("Ruled out", "refuted")):
+        if found := [h for h in report.hypotheses if h.status == status]:
+            yield label, " · ".join(safe(h.text or h.fault_class) for h in found)
+    if report.unknowns:
+        yield "Not known", " · ".join(map(safe, report.unknowns))
+    if report.not_checked:
+        yield "Not checked", " · ".join(map(safe, report.not_checked))
+    if about.seen_before:
+        yield "Seen before", _seen(about.seen_before, now)
+    if report.next_steps:
+        yield "Next steps", " · ".join(f"{safe(s.text)} ({s.risk})" for s in report.next_steps)
+    yield "Made by", _made_by(report)
+    if not about.is_on_disk:
+        yield "Stored", "not on disk yet: the log or the database cannot be written"
+
+
+def _seen(earlier: Sequence[Earlier], now: datetime) -> str:
+    named = []
+    for incident in earlier[:5]:
+        facts = [incident.port] if incident.port else []
+        if incident.opened_utc_ns:
+            facts.append(_day(incident.opened_utc_ns, now))
+        named.append(f"#{incident.id} ({', '.join(facts)})" if facts else f"#{incident.id}")
+    more = f" and {len(earlier) - 5} more" if len(earlier) > 5 else ""
+    times = "once" if len(earlier) == 1 else f"{len(earlier)} times"
+    return f"{times} on this bench: {', '.join(named)}{more}"
+
+
+def _made_by(report: Report) -> str:
+    cost = report.cost
+    parts = [f"the {report.made_by}" if report.made_by == "offline analyst" else report.made_by]
+    parts.append(f"{cost.skills} skill{'' if cost.skills == 1 else 's'}")
+    if cost.model_calls:
+        calls = f"{cost.model_calls} model call{'' if cost.model_calls == 1 else 's'}"
+        parts += [calls, f"{cost.tokens:,} tokens"]
+    parts.append(f"{cost.seconds:.1f} s")
+    words = ", ".join(map(safe, parts))
+    if not cost.model:
+        reason = f" ({safe(cost.reason)})" if cost.reason else ""
+        words += f"; no model was asked{reason}"
+    elif cost.reason:
+        words += f"; {safe(cost.reason)}"
+    if report.claims.dropped:
+        words += f"; {report.claims.dropped} claims without evidence were dropped"
+    return words + (f"; revision {report.revision}" if report.revision > 1 else "")
+
+
+def _wrapped(first: str, text: str, width: int | None, style: str = "") -> list[Text]:
+    """Lay out text behind `first`, further lines under its beginning."""
+    indent = cell_len(first)
+    if width is None:
+        return [Text.assemble(first, (text, style))]
+    rows: list[str] = [""]
+    for word in text.split(" "):
+        longer = f"{rows[-1]} {word}" if rows[-1] else word
+        if rows[-1] and cell_len(longer.rstrip()) > width - indent:
+            rows.append(word)
+        else:
+            rows[-1] = longer
+    starts = [first, *[" " * indent] * (len(rows) - 1)]
+    return [
+        Text.assemble(start, (row.rstrip(), style)) for start, row in zip(starts, rows, strict=True)
+    ]
+
+
+def _day(utc_ns: int, now: datetime) -> str:
+    at = local(utc_ns)
+    days = (now.astimezone().date() - at.date()).days
+    if days < 2:
+        return ("today", "yesterday")[max(0, days)]
+    return at.strftime("%A") if days < 7 else f"{at:%Y-%m-%d}"
+
+
+def _long_span(seconds: float) -> str:
+    whole = int(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def _md(text: str) -> str:
+    """Keep Markdown from taking what a board printed for markup."""
+    return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|" else c for c in safe(text))

@@ -1,0 +1,118 @@
+"""The person's terminal while attached: raw keys in, a screen that may be slow, all of it undone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import termios
+import threading
+import tty
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_MAX_WAITING = 64 * 1024  # bytes not on the screen yet; then the daemon is not read either
+_PART = 4096  # bytes a write
+_LAST_WORDS_S = 1.0  # for what is still to be shown when we leave
+
+
+@contextmanager
+def raw_keys(fd: int) -> Iterator[None]:
+    """Let every key through as it is, Ctrl-C too; put the terminal back at the end."""
+    before = termios.tcgetattr(fd)
+    try:
+        tty.setraw(fd, termios.TCSANOW)
+        yield
+    finally:
+        # TCSANOW: a screen that hangs must not keep the terminal in raw mode.
+        termios.tcsetattr(fd, termios.TCSANOW, before)
+
+
+async def read_keys(fd: int) -> bytes:
+    """Return what is typed next, b"" when the terminal has gone."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
+    try:
+        return os.read(fd, 4096)
+    except OSError:
+        return b""
+
+
+class Screen:
+    """Writes to a terminal from a thread, for one that is stopped or slow may block for long.
+
+    Its descriptor is never made non-blocking: the shell that started us shares it.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._parts: deque[bytes] = deque()
+        self._waiting = 0  # bytes
+        self._more = threading.Condition()
+        self._is_closing = False
+        self._loop = asyncio.get_running_loop()
+        self._room = asyncio.Event()
+        self._room.set()
+        self.gone = asyncio.Event()  # nobody is behind the terminal any more
+        self._thread = threading.Thread(target=self._write_parts, name="screen", daemon=True)
+        self._thread.start()
+
+    def show(self, data: bytes) -> None:
+        """Show this, sooner or later."""
+        with self._more:
+            self._parts.append(data)
+            self._waiting += len(data)
+            if self._waiting > _MAX_WAITING:
+                self._room.clear()
+            self._more.notify()
+
+    async def has_room(self) -> None:
+        """Return when the terminal has caught up."""
+        await self._room.wait()
+
+    def close(self) -> None:
+        """Show what is left, but wait only a moment for that."""
+        with self._more:
+            self._is_closing = True
+            self._more.notify()
+        self._thread.join(_LAST_WORDS_S)
+
+    def _write_parts(self) -> None:
+        while (part := self._next()) is not None:
+            view = memoryview(part)
+            while view:
+                try:
+                    view = view[os.write(self._fd, view[:_PART]) :]
+                except BlockingIOError:  # somebody else has made it non-blocking
+                    select.select([], [self._fd], [], 1.0)
+                except OSError:
+                    self._tell(self.gone)
+                    return
+            self._written(len(part))
+
+    def _next(self) -> bytes | None:
+        with self._more:
+            while not self._parts:
+                if self._is_closing:
+                    return None
+                self._more.wait()
+            return self._parts.popleft()
+
+    def _written(self, count: int) -> None:
+        with self._more:
+            self._waiting -= count
+            has_room = self._waiting <= _MAX_WAITING // 2
+        if has_room:
+            self._tell(self._room)
+
+    def _tell(self, event: asyncio.Event) -> None:
+        try:
+            self._loop.call_soon_threadsafe(event.set)
+        except RuntimeError:
+            return  # the loop has ended: we are leaving

@@ -1,0 +1,159 @@
+"""Incidents while the daemon runs: kept, stored, told, and handed to the agent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, Protocol
+
+from serialwatch.incidents import Incidents
+from serialwatch.metrics import Metrics
+from serialwatch.records import (
+    SEVERITIES,
+    Finding,
+    Hit,
+    Incident,
+    IncidentChange,
+    Lines,
+    Severity,
+)
+from serialwatch.store import incidents as incident_rows
+from serialwatch.store.database import Database
+
+OWN_PORT = "serialwatch"  # the pseudo-port of incidents of the daemon itself
+
+Phase = Literal["opened", "settled", "outcome"]
+_PHASES: Mapping[str, Phase] = {"opened": "opened", "settled": "settled", "outcome": "outcome"}
+
+
+class Listener(Protocol):
+    """Whoever wants to know what happens; may neither block nor raise."""
+
+    def on_hit(self, hit: Hit) -> None:
+        """Take a hit."""
+
+    def on_incident(self, change: IncidentChange) -> None:
+        """Take a change of an incident."""
+
+
+Wake = Callable[[Incident, Phase, int], None]  # incident, phase, id of its row in the queue
+
+
+class Faults:
+    """All incidents of the bench and what follows from a change of one."""
+
+    def __init__(self, db: Database, metrics: Metrics, listener: Listener, wake: Wake) -> None:
+        self.incidents = Incidents(1)
+        self.searched: dict[str, int] = {}  # by port: the last line that was searched
+        self._db = db
+        self._metrics = metrics
+        self._listener = listener
+        self._wake = wake
+        self._next_queue_id = 1
+        self._stored: dict[str, int] = {}  # by port: `searched` as the database has it
+
+    def restore(self, left: incident_rows.Left) -> None:
+        """Take up what an earlier run left."""
+        self.incidents = Incidents(left.next_id)
+        self._next_queue_id = left.next_queue_id
+        changes = self.incidents.restore(
+            left.unresolved,
+            left.mutes,
+            left.history,
+            mono_ns=time.monotonic_ns(),
+            utc_ns=time.time_ns(),
+        )
+        self._changed(changes)
+
+    def lines(self, lines: Lines, port: str, findings: Iterable[Finding]) -> None:
+        """Take a block of lines that was searched, and what was found in it."""
+        self.searched[port] = lines.first_seq + lines.count - 1
+        self.incidents.lines(port, lines.count, lines.mono_ns)
+        self.found(findings)
+
+    def found(self, findings: Iterable[Finding]) -> None:
+        """Take what a trigger found."""
+        for finding in findings:
+            if isinstance(finding, Hit):
+                self._metrics.count_hit(finding.port, finding.trigger, finding.severity)
+                self._listener.on_hit(finding)
+            changes = self.incidents.found(finding)
+            if isinstance(finding, Hit) and any(c.what == "opened" for c in changes):
+                waited_s = (time.monotonic_ns() - finding.mono_ns) / 1e9
+                self._metrics.wake_seconds.observe(max(0.0, waited_s))
+            self._changed(changes)
+
+    def own_fault(self, trigger: str, title: str, severity: Severity = "error") -> None:
+        """Report a fault of the daemon itself."""
+        self.found(
+            [
+                Hit(
+                    port=OWN_PORT,
+                    trigger=trigger,
+                    severity=severity,
+                    tier="specific",
+                    title=title[:160],
+                    key=trigger,
+                    seq=0,
+                    block_first=0,
+                    boot=0,
+                    mono_ns=time.monotonic_ns(),
+                    utc_ns=time.time_ns(),
+                    knowledge=trigger.replace(".", "/"),
+                )
+            ]
+        )
+
+    def tick(self) -> None:
+        """Let time pass."""
+        self._changed(self.incidents.tick(time.monotonic_ns(), time.time_ns()))
+
+    def changed(self, changes: Iterable[IncidentChange]) -> None:
+        """Take changes that a person or the agent made."""
+        self._changed(changes)
+
+    def store_positions(self) -> None:
+        """Store how far each port was searched, so that a restart goes on there."""
+        moved = {
+            port: seq
+            for port, searched in self.searched.items()
+            if (seq := self.incidents.matched(port, searched)) != self._stored.get(port)
+        }
+        if moved and self._db.healthy:
+            self._stored.update(moved)
+            self._db.post(lambda db: incident_rows.store_positions(db, moved))
+
+    def count_open(self) -> None:
+        """Bring the gauge of open incidents up to date."""
+        numbers = dict.fromkeys(SEVERITIES, 0)
+        for incident in self.incidents.open():
+            numbers[incident.severity] += 1
+        for severity, number in numbers.items():
+            self._metrics.incidents_open.labels(severity).set(number)
+
+    def _changed(self, changes: Iterable[IncidentChange]) -> None:
+        for change in changes:
+            incident = change.incident
+            phase = None if incident.state == "muted" else _PHASES.get(change.what)
+            queue_id = 0
+            if phase:
+                queue_id = self._next_queue_id
+                self._next_queue_id += 1
+            if change.what == "opened":
+                self._metrics.incidents.labels(incident.port, incident.severity).inc()
+            searched = self.searched.get(incident.port, 0)
+            position = self.incidents.matched(incident.port, searched) if searched else 0
+            self._store(incident, phase, queue_id, position)
+            self._listener.on_incident(change)
+            if phase:
+                self._wake(incident, phase, queue_id)
+
+    def _store(self, incident: Incident, phase: Phase | None, queue_id: int, position: int) -> None:
+        matched = {incident.port: position} if position else {}
+        self._db.keep(
+            lambda db: incident_rows.save_change(
+                db, incident, queue_id=queue_id, queue_phase=phase, matched=matched
+            ),
+            f"incident {incident.id}",
+            replaces=phase is None,
+        )

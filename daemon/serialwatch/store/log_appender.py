@@ -1,0 +1,343 @@
+"""Makes the log of one port from what comes out of its ring."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections import deque
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from serialwatch.lines import Eol, Splitter, first_line_start
+from serialwatch.store.log_file import LogFile, make_folder
+from serialwatch.store.log_format import (
+    MAX_AUX,
+    Cut,
+    Header,
+    Kind,
+    Place,
+    log_files,
+    log_name,
+    pack_header,
+    pack_record,
+)
+from serialwatch.store.log_index import Indexer
+from serialwatch.store.log_items import Chunk, Gap, Item, LogSource, NewFile, Note
+
+LOOK_S = 1.0  # how often a file is looked for where it should be
+RETRY_S = 1.0  # between two tries on a disk that failed
+_SIZE_S = 10.0  # how often the size of a log is looked up
+_MAX_PARTS = 512  # of one writev; the kernel takes 1024
+_MAX_WRITE = 1024 * 1024  # bytes of one writev
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """How far a log has come."""
+
+    put_bytes: int  # of its source
+    next_seq: int  # the first line without a byte in it, or the unfinished one
+    last_seq: int  # the last line with a byte in it
+
+
+class LogAppender:
+    """The log of one port. `write` is for the writer's thread, `sync` for the other one."""
+
+    def __init__(self, folder: Path, source: LogSource, boot_id: bytes, rotate_bytes: int) -> None:
+        self.source = source
+        self.is_leaving = False
+        self.is_gone = False
+        self._folder = folder
+        self._boot_id = boot_id
+        self._rotate_bytes = rotate_bytes
+        self._file: LogFile | None = None
+        self._indexer = Indexer("lf", 1)
+        self._seq = 1  # of the next file, if there is none
+        self._boot = 0
+        self._eol: Eol = "lf"
+        self._gaps: list[Gap] = []  # since the last file
+        self._early: list[Note | Gap] = []  # came while there was no file
+        self._reached = _Reached(0, 0, 0)
+        self._durable = _Reached(0, 0, 0)
+        self._closed: deque[LogFile] = deque()  # to be synced and closed
+        self._missing: deque[range] = deque(maxlen=1000)  # lines that were not written
+        self._unsafe: deque[range] = deque(maxlen=1000)  # lines that may not have reached the disk
+        self._write_problem = ""
+        self._sync_problem = ""
+        self._retry_at_s = 0.0
+        self._look_at_s = 0.0
+        self._size_at_s = 0.0
+        self._is_ended = False
+
+    @property
+    def problem(self) -> str:
+        """Why nothing is written or safe; "" if all is well."""
+        return self._write_problem or self._sync_problem
+
+    def is_durable(self, seq: int, put_bytes: int) -> bool | None:
+        """Return whether line `seq` is on disk, None while that cannot be known.
+
+        `put_bytes`: so much had come when line `seq` was seen.
+        """
+        durable = self._durable
+        if seq >= durable.next_seq and durable.put_bytes < put_bytes:
+            return None
+        is_lost = any(seq in lines for lines in (*self._missing, *self._unsafe))
+        return seq <= durable.last_seq and not is_lost
+
+    def write(self, now_s: float, *, is_last: bool) -> None:
+        """Write all there is; what the disk does not take stays in the source."""
+        is_last = is_last or self.is_leaving
+        if self._is_ended or (now_s < self._retry_at_s and not is_last):
+            return
+        put_bytes = self.source.put_bytes
+        items = self.source.take()
+        try:
+            if self._file is not None:
+                if now_s >= self._look_at_s:
+                    self._look_at_s = now_s + LOOK_S
+                    self._file.look(self._indexer.offset)
+                self._file.write_index()
+            while items:
+                self._write_next(items)
+        except OSError as exc:
+            self.source.put_back(items)
+            self._failed(exc, now_s)
+        else:
+            self._write_problem = ""
+            if self._file is not None:
+                next_seq, last_seq = self._indexer.next_seq, self._indexer.last_seq
+            else:
+                next_seq, last_seq = self._seq, self._seq - 1
+            self._reached = _Reached(put_bytes, next_seq, last_seq)
+        if is_last:
+            self._end(Cut.STOP)
+            self._is_ended = True
+
+    def sync(self, now_s: float) -> None:
+        """Bring to the disk what has been written, and close the files that are done."""
+        is_ended = self._is_ended
+        reached = self._reached
+        file = self._file  # before `_closed`: what leaves here is there
+        files = [self._closed.popleft() for _ in range(len(self._closed))]
+        closed = set(files)
+        if file is not None and file not in closed:
+            files.append(file)
+        problem = ""
+        for each in files:
+            try:
+                each.sync()
+            except OSError as exc:
+                problem = f"{each.path}: fsync failed: {exc.strerror}"
+            if each in closed:
+                if each.is_unsafe:
+                    first = max(each.first_seq, self._durable.next_seq)
+                    self._unsafe.append(range(first, each.last_seq + 1))
+                each.close()
+        if file is None or not file.is_unsafe:
+            self._durable = reached
+            self._sync_problem = problem
+        elif problem:
+            self._sync_problem = problem
+        if now_s >= self._size_at_s:
+            self._size_at_s = now_s + _SIZE_S
+            self.source.log_bytes = _size_of(self._folder)
+        self.is_gone = is_ended
+
+    def _write_next(self, items: deque[Item]) -> None:
+        item = items[0]
+        if isinstance(item, Chunk):
+            if self._file is None:
+                if self._trim(items):
+                    self._begin(items)
+            elif (
+                self._file.is_moved
+                or self._file.is_unsafe
+                or self._indexer.offset >= self._rotate_bytes
+            ):
+                self._rotate(self._file, items)
+            else:
+                self._write_chunks(self._file, items)
+            return
+        if isinstance(item, NewFile):
+            self._end(item.why)
+            self._seq, self._boot, self._eol = item.seq, item.boot, item.eol
+        elif isinstance(item, Gap) and item.place is Place.LOG:
+            self._end(Cut.GAP)
+            self._gaps.append(item)
+        else:
+            if isinstance(item, Note) and item.kind is Kind.BOOT:
+                self._boot = item.number
+            if self._file is None:
+                self._early.append(item)
+            else:
+                self._note(self._file, item)
+        items.popleft()
+
+    def _trim(self, items: deque[Item]) -> bool:
+        """Drop what no file can begin with: the rest of a line. Return False if that was all."""
+        chunk = _first_chunk(items)
+        start = first_line_start(chunk.data, chunk.filled, self._eol)
+        if start == 0:
+            return True
+        lost = len(chunk.data) if start is None else start
+        if self._gaps:
+            gap = self._gaps[-1]
+            self._gaps[-1] = replace(gap, lost_bytes=gap.lost_bytes + lost)
+        else:
+            self._gaps.append(Gap(Place.LOG, lost, chunk.seq, chunk.mono_ns, chunk.utc_ns))
+        self.source.settle(lost_bytes=lost)
+        items.popleft()
+        if start is None:
+            return False
+        items.appendleft(_halves(chunk, start, self._eol)[1])
+        return True
+
+    def _begin(self, items: deque[Item]) -> None:
+        """Create the file that begins with the first chunk."""
+        chunk = _first_chunk(items)
+        file = self._create(chunk.utc_ns, chunk.seq)
+        if self._gaps:
+            self._missing.append(range(self._gaps[0].seq, chunk.seq))
+        for item in (*self._gaps, *self._early):
+            self._note(file, item)
+        self._gaps.clear()
+        self._early.clear()
+
+    def _create(self, utc_ns: int, seq: int) -> LogFile:
+        make_folder(self._folder)
+        while (path := self._folder / log_name(utc_ns, seq)).exists():
+            utc_ns += 10**9  # nothing could be written to that one
+        file = LogFile(path, seq)
+        file.index_rest += pack_header(
+            Header(self.source.name, self._eol, seq, self._boot, self._boot_id)
+        )
+        self._file = file
+        self._indexer = Indexer(self._eol, seq)
+        return file
+
+    def _note(self, file: LogFile, item: Note | Gap) -> None:
+        if isinstance(item, Note):
+            kind, flags, rest = item.kind, 0, item.number
+        else:
+            kind, flags, rest = Kind.GAP, item.place, item.lost_bytes
+        while True:  # a record holds less than 4 GiB
+            aux = min(rest, MAX_AUX)
+            file.index_rest += pack_record(
+                kind, flags, aux, self._indexer.offset, item.seq, item.utc_ns, item.mono_ns
+            )
+            rest -= aux
+            if not rest:
+                break
+        file.is_dirty = True
+
+    def _rotate(self, old: LogFile, items: deque[Item]) -> None:
+        """Go on in a new file if a line starts here; else write up to where one does."""
+        chunk = _first_chunk(items)
+        indexer = self._indexer
+        start = first_line_start(chunk.data, indexer.filled, self._eol)
+        if start == 0:
+            # The new file first: as long as there is none, the old one is the place to go on.
+            self._create(chunk.utc_ns, indexer.next_seq)
+            if old.is_moved:
+                self._missing.append(range(old.first_seq, indexer.next_seq))
+            self._finish(old, indexer, Cut.MOVED if old.is_moved or old.is_unsafe else Cut.SIZE)
+            return
+        if start is not None:
+            items.popleft()
+            items.extendleft(reversed(_halves(chunk, start, self._eol)))
+        self._write_chunks(old, items, most=1)
+
+    def _write_chunks(self, file: LogFile, items: deque[Item], most: int = _MAX_PARTS) -> None:
+        chunk = _first_chunk(items)
+        room = self._rotate_bytes - self._indexer.offset
+        if 0 < room < len(chunk.data):  # a file ends where its bytes say, not where a chunk does
+            items.popleft()
+            items.extendleft(reversed(_halves(chunk, room, self._eol)))
+        parts: list[bytes] = []
+        size = 0
+        for item in items:
+            if not isinstance(item, Chunk) or len(parts) == most:
+                break
+            size += len(item.data)
+            if parts and (size > _MAX_WRITE or size > room):
+                break
+            parts.append(item.data)
+        written = os.writev(file.log_fd, parts)
+        file.is_dirty = True
+        self.source.settle(written_bytes=written)
+        while written:
+            chunk = _first_chunk(items)
+            items.popleft()
+            if written < len(chunk.data):
+                chunk, rest = _halves(chunk, written, self._eol)
+                items.appendleft(rest)
+            written -= len(chunk.data)
+            file.index_rest += self._indexer.add(
+                chunk.data, chunk.mono_ns, chunk.last_mono_ns, chunk.utc_ns
+            )
+        file.last_seq = self._indexer.last_seq
+        file.write_index()
+
+    def _end(self, why: Cut) -> None:
+        """End the file, if there is one."""
+        if self._file is not None:
+            self._seq = self._indexer.last_seq + 1
+            self._finish(self._file, self._indexer, why)
+            self._file = None
+
+    def _finish(self, file: LogFile, indexer: Indexer, why: Cut) -> None:
+        file.index_rest += pack_record(
+            Kind.CUT,
+            0,
+            why,
+            indexer.offset,
+            indexer.last_seq + 1,
+            indexer.last_utc_ns,
+            indexer.last_mono_ns,
+        )
+        file.is_dirty = True
+        with contextlib.suppress(OSError):  # whoever reads it can do without a torn end
+            file.write_index()
+        self._closed.append(file)
+
+    def _failed(self, exc: OSError, now_s: float) -> None:
+        self._write_problem = f"{exc.filename or self._folder}: {exc.strerror}"
+        self._retry_at_s = now_s + RETRY_S
+        if exc.errno not in (errno.ENOSPC, errno.EDQUOT) and self._file is not None:
+            # The descriptor may be of no use for ever, e.g. if the disk was taken out.
+            self._seq = self._indexer.last_seq + 1
+            self._closed.append(self._file)
+            self._file = None
+
+
+def _first_chunk(items: deque[Item]) -> Chunk:
+    chunk = items[0]
+    assert isinstance(chunk, Chunk)
+    return chunk
+
+
+def _halves(chunk: Chunk, at: int, eol: Eol) -> tuple[Chunk, Chunk]:
+    """Return the chunk in two, the second from byte `at` on."""
+    middle_ns = chunk.mono_ns + (chunk.last_mono_ns - chunk.mono_ns) * at // len(chunk.data)
+    splitter = Splitter.resumed(eol, chunk.filled)
+    seq = chunk.seq + splitter.feed(chunk.data[:at])[1]
+    rest = Chunk(
+        chunk.data[at:],
+        middle_ns,
+        chunk.last_mono_ns,
+        chunk.utc_ns + middle_ns - chunk.mono_ns,
+        seq,
+        splitter.filled,
+    )
+    return replace(chunk, data=chunk.data[:at], last_mono_ns=middle_ns), rest
+
+
+def _size_of(folder: Path) -> int:
+    size = 0
+    for path in log_files(folder):
+        for each in (path, path.with_suffix(".idx")):
+            with contextlib.suppress(FileNotFoundError):
+                size += each.stat().st_size
+    return size

@@ -1,0 +1,381 @@
+"""From lines that matched to hits: vetoes, corroboration, blocks, titles."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from serialwatch.records import BlockEnd, Finding, Hit, Severity
+from serialwatch.titles import normalise
+from serialwatch.triggers.boots import Boots
+from serialwatch.triggers.matcher import RulePatterns, Uses
+from serialwatch.triggers.moments import Moment
+from serialwatch.triggers.patterns import LineView
+from serialwatch.triggers.recent import kernel_stamp_s
+
+MAX_RAW = 4096  # bytes of a line that are judged and kept
+MAX_TITLE = 160  # characters
+_MAX_FIELD = 120
+_GATE_LINES = 20  # within so many lines another hit of its ecosystem lets a gated rule pass
+_REMEMBERED = 256  # lines a pattern was seen in
+_NEVER = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLine:
+    """A line in which something matched."""
+
+    at: Moment
+    view: LineView
+    raw: bytes
+    patterns: frozenset[int]
+    uses: Sequence[Uses]  # of these patterns, in their order
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A hit that other lines must confirm or may veto."""
+
+    hit: Hit
+    compiled: RulePatterns
+    needs_until: int  # seq; 0: needs nothing (more)
+    gate_until: int
+    veto_until: int
+
+    def deadline(self) -> int:
+        return max(self.needs_until, self.gate_until, self.veto_until)
+
+
+@dataclass(slots=True)
+class _Block:
+    trigger: str
+    first_seq: int
+    opened_seq: int
+    ends: frozenset[int]
+    last_seq: int  # at most
+
+
+class Faults:
+    """The rules of one port at work; what they find goes to `tell`."""
+
+    def __init__(
+        self,
+        port: str,
+        packs: Iterable[str],
+        boots: Boots,
+        ecosystems: set[str],
+        tell: Callable[[Finding], None],
+    ) -> None:
+        self._port = port
+        self._packs = frozenset(packs)
+        self._boots = boots
+        self._ecosystems = ecosystems
+        self._tell = tell
+        self._seen: dict[int, deque[int]] = {}  # pattern id -> seqs
+        self._waiting: list[_Waiting] = []
+        self._block: _Block | None = None
+        self._floor_seq = 0  # no block reaches back to here: an earlier one, another boot
+        self._counts: dict[tuple[str, str], deque[Moment]] = {}
+        self._judged_seq = 0  # the line that was judged before it was complete,
+        self._judged: set[str] = set()  # and the rules that hit
+        self.deadline = _NEVER  # seq at which `passed` has something to do
+
+    @property
+    def is_waiting(self) -> bool:
+        """Tell whether silence would decide something."""
+        return bool(self._waiting) or self._block is not None
+
+    def line(self, found: FoundLine, *, is_ignored: Callable[[str], bool], is_partial: bool) -> None:
+        """Judge a line; `is_ignored` tells whether a rule is not to look at it.
+
+        A partial line is judged by those rules alone that no later byte of it could veto.
+        """
+        if not is_partial:
+            self._remember(found)
+            self._wake(found)
+        self._hits(found, is_ignored=is_ignored, is_partial=is_partial)
+        if not is_partial:
+            self._end_block(found)
+        self._set_deadline()
+
+    def passed(self, seq: int, at: Moment) -> None:
+        """Note that all lines up to `seq` have been judged."""
+        while True:
+            waiting = min(self._waiting, key=_Waiting.deadline, default=None)
+            due = waiting.deadline() if waiting else _NEVER
+            block_due = self._block.last_seq if self._block else _NEVER
+            if min(due, block_due) > seq:
+                break
+            if waiting and due <= block_due:
+                self._waiting.remove(waiting)
+                self._decide(waiting)
+            elif self._block:
+                self._close(self._block.last_seq, "length", at)
+        self._set_deadline()
+
+    def quiet(self, seq: int, at: Moment) -> None:
+        """Note that nothing more comes for now: waits end, and so does the block."""
+        waiting, self._waiting = self._waiting, []
+        for each in sorted(waiting, key=lambda w: (w.deadline(), w.hit.seq)):
+            self._decide(each)
+        if self._block:
+            self._close(max(seq, self._block.opened_seq), "quiet", at)
+        self._set_deadline()
+
+    def booted(self, at: Moment) -> None:
+        """Note that a new start begins with this line."""
+        self.quiet_waits()
+        if self._block:
+            self._close(max(at.seq - 1, self._block.opened_seq), "boot", at)
+        self._floor_seq = at.seq
+        self._set_deadline()
+
+    def prompted(self, at: Moment) -> None:
+        """Note that this line is a prompt."""
+        if self._block and at.seq > self._block.opened_seq:
+            self._close(at.seq - 1, "prompt", at)
+            self._set_deadline()
+
+    def quiet_waits(self) -> None:
+        """Decide every hit that waits, with what is known now."""
+        waiting, self._waiting = self._waiting, []
+        for each in sorted(waiting, key=lambda w: (w.deadline(), w.hit.seq)):
+            self._decide(each)
+
+    def forget_patterns(self) -> None:
+        """Forget the ids of patterns: they mean something else from now on."""
+        self._seen.clear()
+        self._waiting.clear()
+        if self._block:
+            self._block.ends = frozenset()
+        self._set_deadline()
+
+    def _remember(self, found: FoundLine) -> None:
+        for number, use in zip(sorted(found.patterns), found.uses, strict=True):
+            if use.is_remembered:
+                self._seen.setdefault(number, deque(maxlen=_REMEMBERED)).append(found.at.seq)
+
+    def _wake(self, found: FoundLine) -> None:
+        """Confirm or veto what waits for a line such as this."""
+        for waiting in list(self._waiting):
+            seq = found.at.seq
+            if waiting.veto_until >= seq and waiting.compiled.near & found.patterns:
+                self._waiting.remove(waiting)
+                continue
+            if waiting.needs_until >= seq and waiting.compiled.needs & found.patterns:
+                waiting.needs_until = waiting.gate_until = 0
+                self._release(waiting)
+
+    def _release(self, waiting: _Waiting) -> None:
+        if not waiting.deadline() and waiting in self._waiting:
+            self._waiting.remove(waiting)
+            self._emit(waiting.hit, waiting.compiled)
+
+    def _decide(self, waiting: _Waiting) -> None:
+        """Drop what was not confirmed in time, let pass what was not vetoed."""
+        if not waiting.needs_until and not waiting.gate_until:
+            self._emit(waiting.hit, waiting.compiled)
+
+    def _hits(
+        self, found: FoundLine, *, is_ignored: Callable[[str], bool], is_partial: bool
+    ) -> None:
+        candidates: dict[str, RulePatterns] = {}
+        for use in found.uses:
+            for compiled in use.rules:
+                if self._is_candidate(found, compiled, is_ignored, is_partial=is_partial):
+                    candidates[compiled.rule.id] = compiled
+        sharper = {vaguer for compiled in candidates.values() for vaguer in compiled.ancestors}
+        for rule_id, compiled in candidates.items():
+            if rule_id in sharper:
+                continue
+            if is_partial:
+                self._judged.add(rule_id)
+            self._found(found, compiled)
+
+    def _is_candidate(
+        self,
+        found: FoundLine,
+        compiled: RulePatterns,
+        is_ignored: Callable[[str], bool],
+        *,
+        is_partial: bool,
+    ) -> bool:
+        rule, seq = compiled.rule, found.at.seq
+        if self._packs and rule.pack not in self._packs:
+            return False
+        if seq == self._judged_seq:
+            if rule.id in self._judged:
+                return False
+        elif is_partial:
+            self._judged_seq = seq
+            self._judged = set()
+        if is_ignored(rule.id) or found.view.has(compiled.unless):
+            return False
+        near = rule.unless_near
+        return near is None or not self._is_near(compiled.near, seq - near.before, seq)
+
+    def _is_near(self, patterns: Iterable[int], first_seq: int, last_seq: int) -> bool:
+        return any(
+            first_seq <= seq <= last_seq for p in patterns for seq in self._seen.get(p, ())
+        )
+
+    def _found(self, found: FoundLine, compiled: RulePatterns) -> None:
+        rule, seq = compiled.rule, found.at.seq
+        hit = self._hit(found, compiled)
+        needs_until = gate_until = 0
+        if rule.needs:
+            first = seq - rule.needs.within_lines
+            if not self._is_near(compiled.needs, first, seq - 1):
+                needs_until = seq + rule.needs.within_lines
+        if rule.ecosystem and not (rule.needs or self._is_proven(rule.ecosystem, found)):
+            gate_until = seq + _GATE_LINES
+        self._corroborate(rule.family, seq)
+        veto_until = seq + rule.unless_near.after if rule.unless_near else 0
+        if veto_until == seq:
+            veto_until = 0
+        if needs_until or gate_until or veto_until:
+            self._waiting.append(_Waiting(hit, compiled, needs_until, gate_until, veto_until))
+        else:
+            self._emit(hit, compiled)
+
+    def _is_proven(self, ecosystems: Sequence[str], found: FoundLine) -> bool:
+        """Tell whether the port showed one of them, in its banners or in the form of the line."""
+        if not self._ecosystems.isdisjoint(ecosystems):
+            return True
+        return "linux" in ecosystems and kernel_stamp_s(found.view.text) is not None
+
+    def _corroborate(self, family: str, seq: int) -> None:
+        """Let pass what waited for another fault of its ecosystem."""
+        for waiting in list(self._waiting):
+            if waiting.gate_until >= seq and waiting.compiled.rule.family == family:
+                waiting.gate_until = 0
+                self._release(waiting)
+
+    def _hit(self, found: FoundLine, compiled: RulePatterns) -> Hit:
+        rule = compiled.rule
+        fields = _fields(found.view, compiled)
+        title = _title(rule.title, fields)
+        key = "|".join(fields.get(name, "") for name in rule.key)
+        return Hit(
+            port=self._port,
+            trigger=rule.id,
+            severity=self._severity(found.view, compiled),
+            tier=rule.tier,
+            title=title,
+            key=key or normalise(title),
+            seq=found.at.seq,
+            block_first=self._block_first(compiled, found.at.seq),
+            boot=self._boots.number,
+            mono_ns=found.at.mono_ns,
+            utc_ns=found.at.utc_ns,
+            raw=found.raw[:MAX_RAW],
+            fields=fields,
+            ecosystem=rule.family,
+            knowledge=rule.knowledge,
+            parent=rule.parent,
+            holdoff_s=rule.holdoff_s,
+            continues=rule.continues,
+        )
+
+    def _severity(self, view: LineView, compiled: RulePatterns) -> Severity:
+        rule = compiled.rule
+        for when, pattern in zip(rule.severity_when, compiled.when, strict=True):
+            if when.state not in (None, self._boots.state):
+                continue
+            if pattern is None or view.search(pattern):
+                return when.severity
+        return rule.severity
+
+    def _block_first(self, compiled: RulePatterns, seq: int) -> int:
+        block = compiled.rule.block
+        if not block:
+            return seq
+        least = max(seq - block.back_lines, self._floor_seq)
+        if self._block:
+            least = max(least, self._block.first_seq)
+        starts = [s for p in compiled.starts for s in self._seen.get(p, ()) if least <= s <= seq]
+        return min(starts, default=seq)
+
+    def _emit(self, hit: Hit, compiled: RulePatterns) -> None:
+        rule = compiled.rule
+        if rule.count and not self._is_enough(hit, rule.count.n, rule.count.in_s):
+            return
+        opens = rule.block is not None and (self._block is None or not rule.continues)
+        if opens and self._block and self._block.opened_seq == hit.seq:
+            opens = False  # two rules, one line: one block
+        if opens and self._block:
+            at = Moment(hit.seq, hit.mono_ns, hit.utc_ns)
+            self._close(max(hit.block_first - 1, self._block.opened_seq), "end", at)
+        self._tell(replace(hit, opens_block=opens) if opens else hit)
+        if opens and rule.block:
+            self._block = _Block(
+                trigger=hit.trigger,
+                first_seq=hit.block_first,
+                opened_seq=hit.seq,
+                ends=compiled.ends,
+                last_seq=max(hit.seq, hit.block_first + rule.block.max_lines - 1),
+            )
+
+    def _is_enough(self, hit: Hit, n: int, in_s: float) -> bool:
+        at = Moment(hit.seq, hit.mono_ns, hit.utc_ns)
+        moments = self._counts.setdefault((hit.trigger, hit.key), deque(maxlen=n))
+        moments.append(at)
+        if len(moments) < n or not at.is_within(in_s, moments[0]):
+            return False
+        moments.clear()
+        return True
+
+    def _end_block(self, found: FoundLine) -> None:
+        block = self._block
+        if block and found.at.seq > block.opened_seq and block.ends & found.patterns:
+            self._close(found.at.seq, "end", found.at)
+
+    def _close(self, last_seq: int, reason: str, at: Moment) -> None:
+        block = self._block
+        if not block:
+            return
+        self._block = None
+        self._floor_seq = last_seq + 1
+        self._tell(
+            BlockEnd(
+                port=self._port,
+                trigger=block.trigger,
+                first_seq=block.first_seq,
+                last_seq=last_seq,
+                mono_ns=at.mono_ns,
+                utc_ns=at.utc_ns,
+                reason=reason,
+            )
+        )
+
+    def _set_deadline(self) -> None:
+        due = [waiting.deadline() for waiting in self._waiting]
+        if self._block:
+            due.append(self._block.last_seq)
+        self.deadline = min(due, default=_NEVER)
+
+
+def _fields(view: LineView, compiled: RulePatterns) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for pattern in compiled.fields:
+        if match := view.search(pattern):
+            for name, value in match.groupdict().items():
+                if value is not None and name not in fields:
+                    fields[name] = readable(value)[:_MAX_FIELD]
+    return fields
+
+
+def readable(raw: bytes) -> str:
+    """Return bytes of a line as text for a title: no control characters, no space around."""
+    text = raw.decode("utf-8", errors="backslashreplace").replace("\t", " ")
+    return "".join(c for c in text if c.isprintable()).strip()
+
+
+class _Missing(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        return "?"
+
+
+def _title(title: str, fields: Mapping[str, str]) -> str:
+    return title.format_map(_Missing(fields))[:MAX_TITLE]

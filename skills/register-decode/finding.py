@@ -1,0 +1,107 @@
+"""Find fault registers in a console line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from arm32 import decode_fsr
+from arm64 import decode_esr
+from cortexm import decode_bfsr, decode_cfsr, decode_hfsr, decode_mmfsr, decode_ufsr
+from decoded import Decoded
+from espressif import decode_rst, decode_rst_cause
+from linux import decode_exitcode
+from riscv import decode_mcause
+from xtensa import decode_exccause
+
+MAX_LINE = 1000  # characters that are looked at
+
+DECODERS: dict[str, Callable[[int], Decoded]] = {
+    "esr": decode_esr,
+    "fsr": decode_fsr,
+    "cfsr": decode_cfsr,
+    "mmfsr": decode_mmfsr,
+    "bfsr": decode_bfsr,
+    "ufsr": decode_ufsr,
+    "hfsr": decode_hfsr,
+    "mcause": decode_mcause,
+    "exccause": decode_exccause,
+    "rst": decode_rst,
+    "rst_cause": decode_rst_cause,
+    "exitcode": decode_exitcode,
+}
+ALIASES = {
+    "esr_el1": "esr",
+    "esr_el2": "esr",
+    "esr_el3": "esr",
+    "dfsr": "fsr",
+    "ifsr": "fsr",
+    "mfsr": "mmfsr",
+    "scause": "mcause",
+}
+
+
+def find_registers(text: str) -> list[Decoded]:
+    """Return every fault register in a line, in the order of the patterns below."""
+    line = text[:MAX_LINE]
+    if re.search(r"context fault|iova=", line):
+        return []  # of an IOMMU, whose fsr is another register
+    found: dict[tuple[str, int], Decoded] = {}
+    for decoded in _found(line):
+        found.setdefault((decoded.register, decoded.value), decoded)
+    return list(found.values())
+
+
+def _found(line: str) -> Iterator[Decoded]:
+    for match in _ESR.finditer(line):
+        yield decode_esr(int(match[1], 16))
+    for match in _OOPS.finditer(line):
+        if len(match[1]) in (8, 16) and not re.search(r"\bARM\b", line):
+            yield decode_esr(int(match[1], 16))
+        elif re.search(r"\bARM\b", line):
+            yield decode_fsr(int(match[1], 16))
+    for match in _FSR.finditer(line):
+        yield decode_fsr(int(match[1] or match[2], 16))
+    for match in _CORTEX_M.finditer(line):
+        name = match[1].lower()
+        yield DECODERS[ALIASES.get(name, name)](int(match[2], 16))
+    for match in _MCAUSE.finditer(line):
+        yield decode_mcause(_number(match[1]))
+    for match in _EXCCAUSE.finditer(line):
+        yield decode_exccause(_number(match[1]))
+    for match in _EXCEPTION_8266.finditer(line):
+        yield decode_exccause(int(match[1] or match[2]))
+    for match in _RST.finditer(line):
+        yield decode_rst(int(match[1], 16), match[2] or "")
+    for match in _RST_CAUSE.finditer(line):
+        yield decode_rst_cause(int(match[1]), int(match[2]) if match[2] else None)
+    for match in _EXITCODE.finditer(line):
+        yield decode_exitcode(int(match[1], 16))
+
+
+def _number(text: str) -> int:
+    """Read a number as consoles print it: hexadecimal with 0x or padded with zeros, else decimal."""
+    if text.lower().startswith("0x"):
+        return int(text, 16)
+    is_padded = len(text) > 1 and text.startswith("0")
+    return int(text, 16) if is_padded or len(text) >= 8 or not text.isdecimal() else int(text)
+
+
+_START = r"(?i)(?<![A-Za-z])"
+_ESR = re.compile(_START + r"esr(?:_el[123])?\s*[:=]?\s*0x([0-9a-f]{1,16})\b")
+_OOPS = re.compile(r"Internal error: (?:Oops)?: ([0-9a-f]{1,16}) \[#\d+\]")
+_FSR = re.compile(
+    _START + r"(?:[di]?fsr\s*[:=]?\s*0x([0-9a-f]{1,8})\b"
+    r"|unhandled (?:fault|prefetch abort): [^(]{3,60}\(0x([0-9a-f]{1,8})\))"
+)
+_CORTEX_M = re.compile(
+    _START + r"(CFSR|HFSR|MMFSR|MFSR|BFSR|UFSR)\s*[:=]\s*(?:0x)?([0-9a-f]{1,8})\b"
+)
+_MCAUSE = re.compile(_START + r"[ms]cause\s*[:=]\s*(0x[0-9a-f]{1,16}|[0-9a-f]{1,16})\b")
+_EXCCAUSE = re.compile(_START + r"exccause\s*[:=]?\s*(0x[0-9a-f]{1,8}|[0-9a-f]{1,8})\b")
+_EXCEPTION_8266 = re.compile(
+    r"\bException \((\d{1,2})\):|\bFatal exception[ (]+(\d{1,2})(?:\)|\(\w+Cause)"
+)
+_RST = re.compile(r"\brst:0x([0-9a-f]{1,2})(?: ?\((\w+)\))?")
+_RST_CAUSE = re.compile(r"\brst cause:\s?(\d{1,2})(?:, ?boot mode:\((\d{1,2}))?")
+_EXITCODE = re.compile(r"\bexitcode=0x([0-9a-f]{1,8})\b")

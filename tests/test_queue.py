@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bench_incident import incident_at, lines_of
+
+from serialwatch.agent.queue import MAX_BASELINES, MAX_WAITING, Work, WorkQueue
+from serialwatch.records import Incident, Severity
+
+ONE = incident_at(lines_of("panic"), "panic", trigger="linux.panic")
+
+
+def incident(id: int, port: str = "dut1", severity: Severity = "critical") -> Incident:
+    return replace(ONE, id=id, port=port, severity=severity)
+
+
+def baseline(id: int, severity: Severity = "critical") -> Work:
+    return Work("baseline", "opened", incident(id, severity=severity), (id,))
+
+
+def model(id: int, port: str) -> Work:
+    return Work("model", "settled", incident(id, port))
+
+
+def taken(queue: WorkQueue) -> list[int]:
+    ids = []
+    while (work := queue.take()) is not None:
+        ids.append(work.incident.id)
+    return ids
+
+
+def test_the_worst_and_oldest_goes_first() -> None:
+    queue = WorkQueue()
+    for work in (baseline(1, "warning"), baseline(3), baseline(2), model(4, "dut2")):
+        queue.add(work)
+
+    assert taken(queue) == [2, 3, 1, 4]
+
+
+def test_eight_baselines_run_at_once() -> None:
+    queue = WorkQueue()
+    for id in range(1, 11):
+        queue.add(baseline(id))
+
+    assert taken(queue) == list(range(1, MAX_BASELINES + 1))
+    queue.done(queue.running[0])
+    assert taken(queue) == [9]
+
+
+def test_models_run_two_at_once_and_one_a_port() -> None:
+    queue = WorkQueue()
+    for work in (model(1, "dut1"), model(2, "dut1"), model(3, "dut2"), model(4, "dut3")):
+        queue.add(work)
+
+    assert taken(queue) == [1, 3]
+    queue.done(queue.running[0])
+    assert taken(queue) == [2]
+
+
+def test_one_incident_is_not_worked_on_twice_at_once() -> None:
+    queue = WorkQueue()
+    queue.add(baseline(1))
+    first = queue.take()
+    queue.add(replace(baseline(1), phase="settled"))
+
+    assert queue.take() is None
+    assert first is not None
+    queue.done(first)
+    again = queue.take()
+    assert again is not None
+    assert again.phase == "settled"
+
+
+def test_a_later_phase_takes_the_place_of_one_that_waits() -> None:
+    queue = WorkQueue()
+    queue.add(Work("baseline", "opened", incident(1), (10,)))
+    queue.add(Work("baseline", "settled", incident(1), (11,)))
+    work = queue.take()
+
+    assert work == Work("baseline", "settled", incident(1), (10, 11))
+    assert queue.take() is None
+
+
+def test_a_full_queue_refuses_the_mildest() -> None:
+    queue = WorkQueue()
+    for id in range(1, MAX_WAITING + 1):
+        assert queue.add(baseline(id, "warning" if id == 7 else "critical")) is None
+    refused = queue.add(baseline(5000))
+
+    assert refused is not None
+    assert refused.incident.id == 7
+    assert (queue.refused, len(queue)) == (1, MAX_WAITING)

@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from bench_incident import incident_at, lines_of
+
+from serialwatch.agent.verifier import Verified, verify
+from serialwatch.records import (
+    Conclusion,
+    ConclusionKind,
+    Evidence,
+    Hypothesis,
+    NextStep,
+    Report,
+    TimelineEntry,
+)
+
+LOG = lines_of(
+    """
+U-Boot 2023.01 (Jun 22 2026 - 08:38:07 +0000)
+=> md.l 0xffffffffff000000 4
+\x1b[31m"Synchronous Abort" handler,   esr 0x96000004\x1b[0m
+elr: 0000000000081104 lr : 0000000000081054 (reloc)
+Code: 2a0403f3 17ffffcb 7100129f 54000181 (b94002c3)
+Resetting CPU ...
+
+resetting ...
+U-Boot 2023.01 (Jun 22 2026 - 08:38:07 +0000)
+ok
+""",
+    boot_at="U-Boot 2023",
+)
+LEDGER = {(line.port, line.seq): line for line in LOG}
+INCIDENT = incident_at(
+    LOG,
+    "Synchronous Abort",
+    trigger="uboot.sync_abort",
+    title="U-Boot took an exception",
+    last="resetting",
+    outcome="rebooted",
+    outcome_at="U-Boot 2023",
+)
+PAGES = {"uboot/sync_abort": "esr class 0x25, bits 31..26. Try `bdinfo`; see https://u-boot.org/"}
+ABORT = Evidence("dut1", 3, '"Synchronous Abort" handler, esr 0x96000004')
+COMMAND = Evidence("dut1", 2, "md.l 0xffffffffff000000 4")
+
+
+def claim(
+    text: str, *evidence: Evidence, kind: ConclusionKind = "inference", id: str = "c1"
+) -> Conclusion:
+    return Conclusion(id, kind, text, evidence or (ABORT,))
+
+
+def report(*conclusions: Conclusion) -> Report:
+    return Report(
+        incident=17,
+        revision=1,
+        made_by="offline analyst",
+        title="U-Boot took an exception",
+        fault_class="uboot.sync_abort",
+        severity="critical",
+        verdict="confirmed",
+        confidence=0.9,
+        conclusions=conclusions,
+    )
+
+
+def checked(draft: Report) -> Verified:
+    return verify(draft, LEDGER, {"R2": {"class": "0x25", "level": 3}}, INCIDENT, PAGES)
+
+
+def codes(verified: Verified) -> list[str]:
+    return [f"{no.id} {no.code}" for no in verified.dropped]
+
+
+def test_what_the_lines_say_may_be_said() -> None:
+    said = claim("`md.l 0xffffffffff000000 4` led to esr 0x96000004.", COMMAND, ABORT, kind="cause")
+    verified = checked(report(said))
+
+    assert verified.dropped == verified.changed == ()
+    assert verified.report.conclusions == (said,)
+    assert (verified.report.verdict, verified.report.confidence) == ("confirmed", 0.9)
+    assert verified.report.claims.verified == 1
+
+
+def test_a_line_that_was_not_read_cannot_be_cited() -> None:
+    verified = checked(report(claim("It was hot.", Evidence("dut1", 999, "it was very hot"))))
+
+    assert codes(verified) == ["c1 G2"]
+    assert verified.report.conclusions == ()
+    assert verified.report.verdict == "inconclusive"
+    assert verified.report.claims.dropped == 1
+
+
+def test_a_claim_without_evidence_is_dropped() -> None:
+    assert codes(checked(report(Conclusion("c1", "cause", "It broke.")))) == ["c1 G2"]
+
+
+def test_a_quote_is_compared_without_escapes_and_runs_of_spaces() -> None:
+    loose = replace(ABORT, quote='"Synchronous  Abort"  handler, esr 0x96000004')
+    verified = checked(report(claim("It aborted.", loose)))
+
+    assert verified.report.conclusions[0].evidence == (ABORT,)
+
+
+def test_a_slightly_wrong_quote_becomes_the_line_itself() -> None:
+    wrong = replace(ABORT, quote='"Synchronous Abort" handler, esr 0x96000007')
+    verified = checked(report(claim("It aborted.", wrong)))
+
+    assert verified.report.conclusions[0].evidence == (ABORT,)
+    assert verified.changed[0].code == "G3"
+
+
+def test_a_quote_from_a_neighbour_line_is_moved_there() -> None:
+    verified = checked(report(claim("It reset itself.", Evidence("dut1", 4, "Resetting CPU ..."))))
+
+    assert verified.report.conclusions[0].evidence == (
+        Evidence("dut1", 6, "Resetting CPU ..."),
+    )
+
+
+def test_a_quote_that_is_nowhere_is_refused() -> None:
+    made_up = Evidence("dut1", 3, "watchdog: BUG: soft lockup on CPU")
+
+    assert codes(checked(report(claim("It locked up.", made_up)))) == ["c1 G3"]
+
+
+@pytest.mark.parametrize("quote", ["esr", "0000000000081104", "   "])
+def test_a_quote_must_say_something(quote: str) -> None:
+    assert codes(checked(report(claim("So.", Evidence("dut1", 4, quote))))) == ["c1 G4"]
+
+
+def test_a_short_line_may_be_quoted_whole() -> None:
+    assert codes(checked(report(claim("It is well.", Evidence("dut1", 10, "ok"))))) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "esr 0x96000005 was reported.",
+        "It happened 7 times.",
+        "It happened seven times.",
+        "Task irq99 did it.",
+        "The address deadbeef was used.",
+        "It took 12.5 s.",
+    ],
+)
+def test_numbers_that_are_nowhere_sink_a_claim(text: str) -> None:
+    assert codes(checked(report(claim(text)))) == ["c1 G6"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "esr 0x96000004 on dut1, boot 1.",
+        "The reset came 3 lines after the abort.",
+        "It took 0.03 s, that is 30 ms.",
+        "Incident 17 was printed once.",
+        "Two things happened.",
+    ],
+)
+def test_numbers_of_lines_counts_and_times_may_be_used(text: str) -> None:
+    end = Evidence("dut1", 6, "Resetting CPU ...")
+
+    assert codes(checked(report(claim(text, ABORT, end)))) == []
+
+
+def test_numbers_of_a_cited_result_or_page_may_be_used() -> None:
+    cited = Conclusion(
+        "c1", "inference", "Class 0x25 (bits 31..26), level 3.", (ABORT,), ("uboot/sync_abort",),
+        ("R2",),
+    )  # fmt: skip
+    uncited = replace(cited, id="c2", knowledge=(), results=("R9",))
+
+    assert codes(checked(report(cited, uncited))) == ["c2 G6"]
+
+
+def test_a_line_named_in_a_claim_must_have_been_read() -> None:
+    verified = checked(report(claim("See L6 and dut1:L3."), claim("See dut2:L4.", id="c2")))
+
+    assert codes(verified) == ["c2 G2"]
+
+
+def test_a_time_finer_than_capture_can_tell_is_refused() -> None:
+    assert codes(checked(report(claim("It took 3 µs.", ABORT)))) == ["c1 G6"]
+    end = Evidence("dut1", 6, "Resetting CPU ...")
+    assert codes(checked(report(claim("It took 30 µs.", ABORT, end)))) == ["c1 G12"]
+
+
+@pytest.mark.parametrize(
+    ("evidence", "code"),
+    [
+        (Evidence("dut1", 9, "U-Boot 2023.01 (Jun 22 2026"), "G5"),
+        (COMMAND, "G5"),
+    ],
+)
+def test_a_cause_must_cite_the_fault(evidence: Evidence, code: str) -> None:
+    verified = checked(report(claim("That was it.", evidence, kind="cause")))
+
+    assert [no.code for no in verified.changed] == [code]
+    assert verified.report.conclusions[0].kind == "inference"
+    assert (verified.report.verdict, verified.report.confidence) == ("likely", 0.6)
+
+
+def test_a_cause_of_another_boot_is_none() -> None:
+    other = {**LEDGER, ("dut1", 3): replace(LOG[2], boot=5)}
+    draft = report(claim("That was it.", kind="cause"))
+    verified = verify(draft, other, {}, INCIDENT, PAGES)
+
+    assert [no.code for no in verified.changed] == ["G8"]
+
+
+def test_a_class_that_the_incident_does_not_show_is_replaced() -> None:
+    verified = checked(replace(report(claim("It aborted.")), fault_class="linux.panic"))
+
+    assert verified.report.fault_class == "uboot.sync_abort"
+    assert checked(replace(report(), fault_class="unknown")).report.fault_class == "unknown"
+
+
+def test_an_invented_title_is_replaced_by_the_incidents() -> None:
+    draft = replace(report(claim("It aborted.")), title="0xdead in 17 places at 4.2 V")
+
+    assert checked(draft).report.title == "U-Boot took an exception"
+
+
+def test_the_timeline_has_the_lines_own_words_and_order() -> None:
+    said = (
+        TimelineEntry("dut1", 6, 0, "it exploded", "the end"),
+        TimelineEntry("dut1", 3, 0, "", "first fault line"),
+        TimelineEntry("dut1", 77, 0, "never read"),
+    )
+    verified = checked(replace(report(), timeline=said))
+
+    assert [(t.seq, t.text, t.note) for t in verified.report.timeline] == [
+        (3, '"Synchronous Abort" handler,   esr 0x96000004', "first fault line"),
+        (6, "Resetting CPU ...", "the end"),
+    ]
+    assert verified.report.timeline[0].utc_ns == LOG[2].utc_ns
+
+
+def test_next_steps_bring_no_command_or_address_of_their_own() -> None:
+    steps = (
+        NextStep("run `bdinfo` on the board"),
+        NextStep("set `serialwatch mark` before", "L2"),
+        NextStep("run `rm -rf /` on the board", "L3"),
+        NextStep("download http://evil.example/fix.sh"),
+        NextStep("read https://u-boot.org/ for more"),
+    )
+    verified = checked(replace(report(), next_steps=steps))
+
+    assert [s.text for s in verified.report.next_steps] == [
+        "run `bdinfo` on the board",
+        "set `serialwatch mark` before",
+        "read https://u-boot.org/ for more",
+    ]
+
+
+def test_a_hypothesis_is_not_confirmed_without_a_cause() -> None:
+    said = (Hypothesis("uboot.sync_abort", "a bad address", 7.0, "confirmed"),)
+    verified = checked(replace(report(claim("It aborted.")), hypotheses=said))
+
+    assert verified.report.hypotheses == (
+        Hypothesis("uboot.sync_abort", "a bad address", 1.0, "open"),
+    )
+
+
+def test_side_remarks_invent_no_numbers_either() -> None:
+    draft = replace(report(), unknowns=("why 4711 packets were lost", "who typed it"))
+
+    assert checked(draft).report.unknowns == ("who typed it",)
+
+
+def test_control_characters_and_double_ids_are_refused() -> None:
+    verified = checked(
+        report(claim("It \x1b[2Jaborted."), claim("It aborted.", id="c2"), claim("So.", id="c2"))
+    )
+
+    assert codes(verified) == ["c1 G1", "c2 G1"]
+
+
+def test_a_verified_report_passes_again_unchanged() -> None:
+    once = checked(
+        report(
+            claim("esr 0x96000004.", replace(ABORT, quote="Synchronous Abort handler, esr 0x9600")),
+            claim("7 of 9.", id="c2"),
+        )
+    )
+    again = checked(once.report)
+
+    assert again.dropped == again.changed == ()
+    assert again.report.conclusions == once.report.conclusions
+
+
+def test_one_bad_citation_beside_a_good_one_is_left_out() -> None:
+    verified = checked(report(claim("It aborted.", ABORT, Evidence("dut9", 1, "not there at all"))))
+
+    assert verified.report.conclusions[0].evidence == (ABORT,)
+    assert [no.code for no in verified.changed] == ["G2"]
