@@ -23,7 +23,7 @@ def lines_of(
     step_ns: int = STEP_NS,
 ) -> list[Line]:
     """Return the lines of `text`; each that has the pattern `boot_at` begins another boot."""
-    lines = []
+    lines: list[Line] = []
     for seq, raw in enumerate(text.strip("\n").split("\n"), start=first):
         if boot_at and lines and re.search(boot_at, raw):
             boot += 1

@@ -118,13 +118,15 @@ async def test_a_program_that_closes_its_stdout_is_not_lost_until_it_ends(tmp_pa
 
 async def test_close_ends_the_program_and_its_children_and_tells_nothing() -> None:
     ear = Ear()
-    async with running(shell("sleep 1000 & echo $!; exec cat"), ear) as port:
+    async with running(shell("sleep 1000 & echo $!; exec sleep 1000"), ear) as port:
         child = int(await _line(ear))
+        began = time.monotonic()
         port.close()
         with pytest.raises(PortWriteError, match="closed"):
             await port.write(b"x")
         await within_s(NEVER_S, port.wait_closed())
 
+    assert time.monotonic() - began < command.KILL_AFTER_S / 2  # it was asked, not killed
     assert ear.losses == []
     assert await _gone(child)
 

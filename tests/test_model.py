@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from chat_server import ChatServer, Fail, Hang, Raw, Say
 
+from chat_server import Answer, ChatServer, Fail, Hang, Raw, Say
+from serialwatch.agent.api_key import load_api_key
 from serialwatch.agent.model import (
     ChatModel,
     Endpoint,
     ModelError,
     ToolsRefusedError,
-    load_api_key,
 )
 
 TOOL = {
@@ -52,7 +52,7 @@ async def test_an_answer_comes_back_with_its_calls_and_its_cost() -> None:
 
 
 async def test_a_busy_endpoint_is_asked_again() -> None:
-    script = [Fail(429, headers={"Retry-After": "0.02"}), Fail(500), Say("there")]
+    script: list[Answer] = [Fail(429, headers={"Retry-After": "0.02"}), Fail(500), Say("there")]
     async with ChatServer(script) as server, asked(server.base_url) as model:
         got = await model.complete(HELLO, max_tokens=5, until=soon())
 
@@ -105,7 +105,11 @@ async def test_an_endpoint_that_takes_no_tools_says_so() -> None:
 
 
 async def test_an_endpoint_may_ask_for_the_newer_name_of_the_limit() -> None:
-    script = [Fail(400, "Use 'max_completion_tokens' instead."), Say("fine"), Say("again")]
+    script: list[Answer] = [
+        Fail(400, "Use 'max_completion_tokens' instead."),
+        Say("fine"),
+        Say("again"),
+    ]
     async with ChatServer(script) as server, asked(server.base_url) as model:
         await model.complete(HELLO, max_tokens=5, until=soon())
         await model.complete(HELLO, max_tokens=5, until=soon())

@@ -3,23 +3,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bench_incident import incident_at, lines_of
-
 from serialwatch.agent.queue import MAX_BASELINES, MAX_WAITING, Work, WorkQueue
 from serialwatch.records import Incident, Severity
 
 ONE = incident_at(lines_of("panic"), "panic", trigger="linux.panic")
 
 
-def incident(id: int, port: str = "dut1", severity: Severity = "critical") -> Incident:
-    return replace(ONE, id=id, port=port, severity=severity)
+def incident(number: int, port: str = "dut1", severity: Severity = "critical") -> Incident:
+    return replace(ONE, id=number, port=port, severity=severity)
 
 
-def baseline(id: int, severity: Severity = "critical") -> Work:
-    return Work("baseline", "opened", incident(id, severity=severity), (id,))
+def baseline(number: int, severity: Severity = "critical") -> Work:
+    return Work("baseline", "opened", incident(number, severity=severity), (number,))
 
 
-def model(id: int, port: str) -> Work:
-    return Work("model", "settled", incident(id, port))
+def model(number: int, port: str) -> Work:
+    return Work("model", "settled", incident(number, port))
 
 
 def taken(queue: WorkQueue) -> list[int]:
@@ -39,8 +38,8 @@ def test_the_worst_and_oldest_goes_first() -> None:
 
 def test_eight_baselines_run_at_once() -> None:
     queue = WorkQueue()
-    for id in range(1, 11):
-        queue.add(baseline(id))
+    for number in range(1, 11):
+        queue.add(baseline(number))
 
     assert taken(queue) == list(range(1, MAX_BASELINES + 1))
     queue.done(queue.running[0])
@@ -83,8 +82,8 @@ def test_a_later_phase_takes_the_place_of_one_that_waits() -> None:
 
 def test_a_full_queue_refuses_the_mildest() -> None:
     queue = WorkQueue()
-    for id in range(1, MAX_WAITING + 1):
-        assert queue.add(baseline(id, "warning" if id == 7 else "critical")) is None
+    for number in range(1, MAX_WAITING + 1):
+        assert queue.add(baseline(number, "warning" if number == 7 else "critical")) is None
     refused = queue.add(baseline(5000))
 
     assert refused is not None

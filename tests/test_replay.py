@@ -30,6 +30,13 @@ async def playing(
         await within_s(5, port.wait_closed())
 
 
+async def turn_for(time_s: float) -> None:
+    """Let the loop turn, so that what it would do in this time has happened."""
+    until = time.monotonic() + time_s
+    while time.monotonic() < until:
+        await asyncio.sleep(0)
+
+
 @pytest.fixture
 def capture(tmp_path: Path) -> Path:
     made = tmp_path / "boot.log"
@@ -141,6 +148,23 @@ async def test_a_pause_stops_the_wire_and_loses_nothing(capture: Path) -> None:
     assert got == capture.read_bytes()
 
 
+async def test_the_time_of_a_pause_is_not_made_up_for(tmp_path: Path) -> None:
+    log = tmp_path / "boot.log"
+    log.write_bytes(bytes(100_000))
+    ear = Ear()
+    async with playing(f"replay:{log}?bit_rate=1000000", ear) as port:
+        await ear.hears(3_000)
+        port.pause()
+        before = len(ear.data)
+        await turn_for(0.1)
+        resumed_ns = time.monotonic_ns()
+        port.resume()
+        await ear.hears(before + 3_000)
+
+    run_ns = ear.stamps_ns[-1] - resumed_ns
+    assert len(ear.data) - before <= run_ns * 1_000_000 // 10_000_000_000
+
+
 async def test_a_callback_may_pause_or_close_the_port(capture: Path) -> None:
     ports: list[ReplayPort] = []
     ear = Ear()
@@ -152,11 +176,11 @@ async def test_a_callback_may_pause_or_close_the_port(capture: Path) -> None:
         else:
             ports[0].close()
 
-    port = await open_replay(f"replay:{capture}?bit_rate=0", DEFAULTS, take_one, ear.on_lost)
+    device = f"replay:{capture}?bit_rate=1000000"
+    port = await open_replay(device, DEFAULTS, take_one, ear.on_lost)
     ports.append(port)
     await ear.hears(1)
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await turn_for(0.03)
     assert len(ear.pieces) == 1
 
     port.resume()
@@ -174,6 +198,16 @@ async def test_no_callback_comes_after_close(capture: Path) -> None:
         await within_s(5, port.wait_closed())
 
     assert ear.data == b""
+
+
+async def test_a_disk_that_fails_is_a_loss_told_once() -> None:
+    device = "replay:/proc/self/mem"  # opens like any file, and cannot be read at 0
+    ear = Ear()
+    async with playing(device, ear) as port:
+        assert str(await ear.loses()) == f"{device}: read failed: Input/output error"
+        await within_s(5, port.wait_closed())
+
+    assert len(ear.losses) == 1
 
 
 async def test_a_replay_takes_no_input(capture: Path) -> None:

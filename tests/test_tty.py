@@ -205,6 +205,17 @@ async def test_no_modem_line_is_touched_unless_an_option_says_so(
     assert [call for call in asked if call[0] in lines] == [rts_off]
 
 
+async def test_the_tty_is_exclusive_while_it_is_open_and_no_longer(cable: Cable) -> None:
+    slave = os.open(cable.path, os.O_RDWR | os.O_NOCTTY)
+    tiocgexcl = 0x80045440
+
+    async with opened(cable):
+        assert int.from_bytes(fcntl.ioctl(slave, tiocgexcl, bytes(4)), sys.byteorder) == 1
+
+    assert int.from_bytes(fcntl.ioctl(slave, tiocgexcl, bytes(4)), sys.byteorder) == 0
+    os.close(slave)
+
+
 async def test_the_port_names_the_path_behind_the_link(cable: Cable) -> None:
     async with opened(cable) as port:
         assert port.device == os.readlink(cable.path)
@@ -274,7 +285,8 @@ async def test_a_paused_port_pushes_nothing_and_loses_nothing(cable: Cable) -> N
         port.pause()
         cable.prints(b"while paused")
         await _readable(port._fd)
-        await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
         assert ear.data == b""
 
         port.resume()
@@ -285,7 +297,11 @@ async def test_a_paused_port_pushes_nothing_and_loses_nothing(cable: Cable) -> N
 # Loss and close.
 
 
-async def test_an_unplug_is_told_once_and_names_the_device(cable: Cable) -> None:
+async def test_an_unplug_is_told_once_and_names_the_device(
+    cable: Cable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drains: list[object] = []
+    _spy(monkeypatch, termios, "tcdrain", drains.append)
     ear = Ear()
     async with opened(cable, ear) as port:
         cable.unplug()
@@ -294,6 +310,7 @@ async def test_an_unplug_is_told_once_and_names_the_device(cable: Cable) -> None
         await within_s(NEVER_S, port.wait_closed())
 
     assert len(ear.losses) == 1
+    assert drains == []  # it may hang
 
 
 async def test_a_hundred_unplugs_are_told_once_each_at_little_cost(cable: Cable) -> None:

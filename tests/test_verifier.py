@@ -3,8 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from bench_incident import incident_at, lines_of
 
+from bench_incident import incident_at, lines_of
 from serialwatch.agent.verifier import Verified, verify
 from serialwatch.records import (
     Conclusion,
@@ -115,9 +115,7 @@ def test_a_slightly_wrong_quote_becomes_the_line_itself() -> None:
 def test_a_quote_from_a_neighbour_line_is_moved_there() -> None:
     verified = checked(report(claim("It reset itself.", Evidence("dut1", 4, "Resetting CPU ..."))))
 
-    assert verified.report.conclusions[0].evidence == (
-        Evidence("dut1", 6, "Resetting CPU ..."),
-    )
+    assert verified.report.conclusions[0].evidence == (Evidence("dut1", 6, "Resetting CPU ..."),)
 
 
 def test_a_quote_that_is_nowhere_is_refused() -> None:

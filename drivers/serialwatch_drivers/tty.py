@@ -275,8 +275,7 @@ class TtyPort(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Push what the transport has read."""
-        if self._is_open:
-            self._on_bytes(data, time.monotonic_ns())
+        self._on_bytes(data, time.monotonic_ns())
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the loss, once. The transport closes the port after this."""

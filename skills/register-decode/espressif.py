@@ -27,7 +27,7 @@ def decode_rst(value: int, name: str = "") -> Decoded:
 
 
 def decode_rst_cause(value: int, boot_mode: int | None = None) -> Decoded:
-    """Say what the ESP8266's `rst cause:` means; `boot_mode` is the first number of `boot mode:`."""
+    """Say what the ESP8266's `rst cause:` means; `boot_mode` is the first of `boot mode:(3,6)`."""
     if (what := _CAUSES_8266.get(value)) is None:
         return unknown("rst_cause", value, f"reset cause {value}", SOURCE_8266)
     fields = {"cause": f"{value}: {what}"}

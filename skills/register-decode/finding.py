@@ -80,7 +80,7 @@ def _found(line: str) -> Iterator[Decoded]:
 
 
 def _number(text: str) -> int:
-    """Read a number as consoles print it: hexadecimal with 0x or padded with zeros, else decimal."""
+    """Read a number as consoles print it: hexadecimal with 0x or leading zeros, else decimal."""
     if text.lower().startswith("0x"):
         return int(text, 16)
     is_padded = len(text) > 1 and text.startswith("0")

@@ -6,17 +6,17 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from serialwatch.agent.case import Case, Decoded, Recalled, Register, Story, Surroundings, name
+from serialwatch.agent.case import Case, Decoded, Recalled, Story, Surroundings, name
 from serialwatch.agent.device_text import readable
 from serialwatch.agent.knowledge import Cause, Page
 from serialwatch.agent.queue import Phase
-from serialwatch.agent.reflexes.choose import reflex_for, registers
+from serialwatch.agent.reflexes.choose import reflex_for, register_lines
 from serialwatch.agent.reflexes.general import LIKELY, SURE, tell_anything
 from serialwatch.agent.resets import tell_the_end
 from serialwatch.agent.tools import Call, Tools
@@ -37,8 +37,10 @@ OFFLINE = "offline analyst"
 BEFORE = 40  # lines read before the fault's block
 AFTER = 60  # and after it
 WHOLE = 320  # lines; a longer block is read at its two ends
+MAX_TEXT = 1000  # characters of a line that is decoded
 MAX_STEPS = 6
 MAX_HYPOTHESES = 4
+NOWHERE = Surroundings()  # nothing is known beside the log
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +50,7 @@ async def investigate(
     tools: Tools,
     phase: Phase,
     previous: Report | None,
-    around: Surroundings = Surroundings(),
+    around: Surroundings = NOWHERE,
 ) -> Report:
     """Return a verified report on `incident`; `previous` is its last one.
 
@@ -59,7 +61,9 @@ async def investigate(
     draft = reason(case)
     checked = verify(draft, tools.ledger, tools.results, incident, tools.pages)
     for no in checked.dropped:
-        log.warning("incident %d: our own claim fails: %s %s: %s", incident.id, no.id, no.code, no.why)
+        log.warning(
+            "incident %d: our own claim fails: %s %s: %s", incident.id, no.id, no.code, no.why
+        )
     return replace(
         checked.report,
         revision=previous.revision + 1 if previous else 1,
@@ -69,7 +73,7 @@ async def investigate(
 
 
 async def read_case(
-    incident: Incident, tools: Tools, phase: Phase, around: Surroundings = Surroundings()
+    incident: Incident, tools: Tools, phase: Phase, around: Surroundings = NOWHERE
 ) -> Case:
     """Read by the fixed plan: the lines around the fault, numbers, page, memory, registers."""
     async with asyncio.TaskGroup() as tasks:
@@ -211,9 +215,10 @@ async def _page(incident: Incident, tools: Tools) -> Page | None:
     if not incident.knowledge:
         return None
     call = await tools.call("knowledge-query", {"id": incident.knowledge})
-    found = call.result.output.get("page") if call.is_good else None
-    if not isinstance(found, dict):
+    pages = call.result.output.get("pages") if call.is_good else None
+    if not pages:
         return None
+    found = pages[0]
     return Page(
         id=str(found.get("id", "")),
         title=str(found.get("title", "")),
@@ -230,33 +235,34 @@ async def _page(incident: Incident, tools: Tools) -> Page | None:
 
 
 async def _decoded(case: Case, tools: Tools) -> tuple[Decoded, ...]:
-    wanted = registers([line for line in case.lines if line.seq >= case.incident.block_first])
+    """Have the fault registers decoded that the lines from the fault on show."""
+    lines = register_lines([x for x in case.lines if x.seq >= case.incident.block_first])
     async with asyncio.TaskGroup() as tasks:
-        calls = [
+        asked = [
             (
-                register,
+                line,
                 tasks.create_task(
-                    tools.call("register-decode", {"register": register.name, "value": register.value}),
-                    name=f"register-decode {register.name}",
+                    tools.call("register-decode", {"text": readable(line.raw)[:MAX_TEXT]}),
+                    name=f"register-decode L{line.seq}",
                 ),
             )
-            for register in wanted
+            for line in lines
         ]
-    return tuple(d for r, call in calls if (d := _decoded_one(r, call.result())) is not None)
+    return tuple(found for line, call in asked for found in _decoded_in(line, call.result()))
 
 
-def _decoded_one(register: Register, call: Call) -> Decoded | None:
-    output = call.result.output
-    text = output.get("text")
-    if not call.is_good or not isinstance(text, str):
-        return None
-    fields = output.get("fields")
-    return Decoded(
-        register,
-        text,
-        {str(k): str(v) for k, v in fields.items()} if isinstance(fields, Mapping) else {},
-        call.id,
-    )
+def _decoded_in(line: Line, call: Call) -> Iterator[Decoded]:
+    rows = call.result.output.get("registers") if call.is_good else None
+    for row in rows or ():
+        if row["known"]:
+            yield Decoded(
+                name=str(row["register"]),
+                value=str(row["value"]),
+                line=line,
+                meaning=str(row["meaning"]),
+                fields={str(k): str(v) for k, v in row["fields"].items()},
+                result=call.id,
+            )
 
 
 def _recalled(call: Call) -> tuple[Recalled, ...]:
@@ -300,7 +306,7 @@ def _tell_recurrence(case: Case, story: Story) -> None:
     if incident.count > 1:
         story.conclude("observation", f"It came {incident.count} times in this incident.", [fault])
     if incident.seen_before:
-        ids = ", ".join(f"#{id}" for id in incident.seen_before[:5])
+        ids = ", ".join(f"#{earlier}" for earlier in incident.seen_before[:5])
         times = len(incident.seen_before)
         story.conclude(
             "observation",
@@ -308,7 +314,9 @@ def _tell_recurrence(case: Case, story: Story) -> None:
             [fault],
             results=[case.recalled_result],
         )
-    same = [m for m in case.recalled if m.fingerprint == incident.fingerprint or m.source == "human"]
+    same = [
+        m for m in case.recalled if m.fingerprint == incident.fingerprint or m.source == "human"
+    ]
     for memory in same[:2]:
         story.conclude(
             "observation",
@@ -351,9 +359,7 @@ def _tell_causes(case: Case, story: Story) -> None:
     if cause is not None:
         story.hypotheses.insert(
             0,
-            Hypothesis(
-                case.incident.trigger, cause.claim, round(story.certainty, 2), "confirmed"
-            ),
+            Hypothesis(case.incident.trigger, cause.claim, round(story.certainty, 2), "confirmed"),
         )
     if case.page is None:
         story.unknowns.append("what usually causes this: there is no knowledge page for it")
@@ -375,11 +381,7 @@ def _tell_limits(case: Case, story: Story) -> None:
     first = case.incident.block_first or case.incident.first_seq
     if first and not any(line.seq >= first for line in case.lines):
         story.not_checked.append("the lines of the fault: the log could not be read")
-    holes = [
-        (a, b)
-        for a, b in pairwise(case.block)
-        if b.seq - a.seq > 1
-    ]
+    holes = [(a, b) for a, b in pairwise(case.block) if b.seq - a.seq > 1]
     if holes:
         story.not_checked.append(
             f"the middle of the fault's lines (L{holes[0][0].seq} to L{holes[0][1].seq})"

@@ -12,6 +12,7 @@ from sqlite_utils import Database
 
 from serialwatch.agent.log_query import LogView
 from serialwatch.agent.results import RefusedError
+from serialwatch.store.database import StoreError
 from serialwatch.store.log_reader import PortLog
 from serialwatch.store.read import open_readonly
 
@@ -55,9 +56,12 @@ class Archive:
 
     @property
     def database(self) -> Database | None:
-        """Return the database, None if there is none yet."""
+        """Return the database, None if there is none (yet)."""
         if self._db is None and self._db_path is not None and self._db_path.is_file():
-            self._db = open_readonly(self._db_path)
+            try:
+                self._db = open_readonly(self._db_path)
+            except StoreError as exc:
+                raise RefusedError("precondition", "the database cannot be read now") from exc
         return self._db
 
     def close(self) -> None:

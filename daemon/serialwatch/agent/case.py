@@ -27,22 +27,20 @@ MAX_TIMELINE = 14
 
 
 @dataclass(frozen=True, slots=True)
-class Register:
-    """A fault register as the board printed it."""
-
-    name: str  # as `register-decode` knows it: esr, cfsr, exccause, ...
-    value: str  # as printed
-    line: Line
-
-
-@dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a register says."""
+    """What a fault register of the dump says, by its manual."""
 
-    register: Register
-    text: str  # the meaning, one sentence
-    fields: Mapping[str, str]  # each field by name
+    name: str  # as `register-decode` has it: esr, cfsr, exccause, rst, exitcode, ...
+    value: str
+    line: Line
+    meaning: str  # one sentence
+    fields: Mapping[str, str]
     result: str  # id of the skill's result
+
+    @property
+    def claim(self) -> str:
+        """Return the meaning as a claim of a report."""
+        return f"{self.name} {self.value} says: {self.meaning}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +142,7 @@ class Case:
 
     def register(self, name: str) -> Decoded | None:
         """Return the first decoded register of that name."""
-        return next((d for d in self.decoded if d.register.name == name), None)
+        return next((d for d in self.decoded if d.name == name), None)
 
     @property
     def command(self) -> Match | None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 from serialwatch.agent.archive import Archive
 from serialwatch.agent.knowledge import Knowledge, Page
 from serialwatch.agent.log_answers import LogAnswer, LogAsk, answer_lines, answer_stats
 from serialwatch.agent.results import MAX_KEPT, RefusedError, fitted
 from serialwatch.agent.skills import Registry
-from serialwatch.records import SEVERITIES, Incident, Line, Risk, Severity, SkillResult
+from serialwatch.records import SEVERITIES, Incident, Line, Risk, SkillResult, State
+from serialwatch.store.incidents import load_incident, load_incidents
+from serialwatch.store.memories import MemoryHit, MemoryType, Place, search
 from serialwatch.wire import Json, incident_to_json, utc_ns
 
 MAX_TEXT = 400  # characters of a query
@@ -24,6 +26,7 @@ MAX_LINES = 400  # rows of one answer
 MAX_SHAPES = 60
 MAX_ROWS = 50  # incidents, memories, pages of one answer
 
+T = TypeVar("T")
 Taint = Literal["host", "memory", "dut"]  # where a text comes from, most trusted first
 AskPorts = Callable[[], Awaitable[Mapping[str, Any]]]
 Submit = Callable[[Json], Awaitable[Json]]
@@ -145,7 +148,7 @@ class CtxServer:
             until=given.text("until"),
             boot=given.number("boot", least=-1_000_000),
             marker=given.number_or_text("marker"),
-            level=given.severity("level"),
+            level=given.one_of("level", SEVERITIES),
             match=given.text("match") or "",
         )
         given.end()
@@ -162,7 +165,7 @@ class CtxServer:
         wanted = _Wanted(
             id=given.number("id"),
             port=given.text("port"),
-            state=given.text("state"),
+            state=given.one_of("state", get_args(State)),
             trigger=given.text("trigger"),
             since_utc_ns=_time(given.text("since")),
             limit=given.number("limit", least=1, most=MAX_ROWS) or 10,
@@ -192,7 +195,24 @@ class CtxServer:
         return Answer({**_page(page), "body": page.body})
 
     async def _memories(self, given: _Arguments) -> Answer:
-        raise NotImplementedError
+        query = given.text("query") or ""
+        port = given.text("port") or self.port
+        kind = given.one_of("type", get_args(MemoryType))
+        limit = given.number("limit", least=1, most=MAX_ROWS) or 5
+        given.end()
+        now = time.time_ns()
+
+        def look(archive: Archive) -> list[MemoryHit]:
+            if (db := archive.database) is None:
+                return []
+            about = load_incident(db, self.incident) if self.incident is not None else None
+            fingerprint = about.fingerprint if about else ""
+            return search(
+                db, query, now, place=Place(port), fingerprint=fingerprint, type=kind, limit=limit
+            )
+
+        found = [_memory(hit, now) for hit in await self._archive.ask(look)]
+        return Answer({"memories": found, "no_data": not found}, "memory")
 
     def _result(self, given: _Arguments) -> Answer:
         ref, start = given.text("id") or "", given.number("start") or 0
@@ -234,11 +254,14 @@ class _Arguments:
     def number_or_text(self, name: str) -> int | str | None:
         return self.text(name) if isinstance(self._body.get(name), str) else self.number(name)
 
-    def severity(self, name: str) -> Severity | None:
-        value = self.text(name)
-        if value is not None and value not in SEVERITIES:
-            raise RefusedError("invalid_args", f"{name}: one of {', '.join(SEVERITIES)}")
-        return cast("Severity | None", value)
+    def one_of(self, name: str, allowed: Sequence[T]) -> T | None:
+        value = self._body.pop(name, None)
+        for one in allowed:
+            if value == one:
+                return one
+        if value is not None:
+            raise RefusedError("invalid_args", f"{name}: one of {', '.join(map(str, allowed))}")
+        return None
 
     def mapping(self, name: str) -> Json:
         value = self._body.pop(name, None)
@@ -257,7 +280,7 @@ class _Arguments:
 class _Wanted:
     id: int | None
     port: str | None
-    state: str | None
+    state: State | None
     trigger: str | None
     since_utc_ns: int | None
     limit: int
@@ -269,8 +292,20 @@ def _called(
     return how(archive, ask, now)
 
 
-def _load(archive: Archive, wanted: _Wanted) -> list[Incident]:
-    raise NotImplementedError
+def _load(archive: Archive, wanted: _Wanted) -> tuple[Incident, ...]:
+    if (db := archive.database) is None:
+        return ()
+    if wanted.id is not None:
+        incident = load_incident(db, wanted.id)
+        return (incident,) if incident else ()
+    return load_incidents(
+        db,
+        port=wanted.port or "",
+        states=(wanted.state,) if wanted.state else (),
+        trigger=wanted.trigger or "",
+        since_utc_ns=wanted.since_utc_ns or 0,
+        limit=wanted.limit,
+    )
 
 
 def _time(text: str | None) -> int | None:
@@ -286,6 +321,33 @@ async def _handed(to: Submit | None, body: Json) -> Answer:
     if to is None:
         raise RefusedError("precondition", "this run takes none")
     return Answer(await to(body))
+
+
+def _memory(hit: MemoryHit, now_utc_ns: int) -> Json:
+    memory = hit.memory
+    return {
+        "id": memory.id,
+        "type": memory.type,
+        "title": memory.title,
+        "body": memory.body,
+        "priority": memory.priority,
+        "source": memory.source,
+        "scope": memory.scope,
+        "scope_name": memory.scope_name,
+        "age": _age(now_utc_ns - memory.updated_utc_ns),
+        "learned": memory.hits,
+        "evidence": list(memory.evidence),
+        "fingerprint": memory.fingerprint,
+        "score": round(hit.score, 3),
+    }
+
+
+def _age(ns: int) -> str:
+    seconds = max(ns // 1_000_000_000, 0)
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length} {unit} ago"
+    return "just now"
 
 
 def _page(page: Page) -> Json:

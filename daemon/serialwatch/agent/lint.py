@@ -36,7 +36,7 @@ from serialwatch.agent.skill_folder import Finding, read_skills
 from serialwatch.agent.when import is_slow
 
 MAX_DESCRIPTION = 600  # characters
-MAX_SCHEMA = 500  # tokens, examples not counted: they are not sent
+MAX_SCHEMA = 750  # tokens, examples not counted: they are not sent; a report's own is the longest
 MAX_BODY_LINES = 500
 CHARS_A_TOKEN = 3.8
 
@@ -99,7 +99,7 @@ class _Linting:
         if len(said) > MAX_DESCRIPTION:
             text = f"description: {len(said)} characters; {MAX_DESCRIPTION} are enough"
             yield Finding(self._md, "SW005", text, False)
-        if not _VERSION.fullmatch(about.get("version", "")):
+        if not _VERSION.fullmatch(self._skill.version) or "version" not in about:
             yield self._error("SW007", 'metadata version: such as "1.2.0"')
         for regex in self._skill.when.regexes:
             if is_slow(regex):
@@ -170,7 +170,9 @@ _OF_OS = frozenset({"system", "popen", "fork", "kill", "execv", "execve", "spawn
 _PURE = frozenset(
     {"compile", "frozenset", "set", "dict", "tuple", "list", "sorted", "range", "len", "field",
      "TypeVar", "NewType", "MappingProxyType", "Counter", "namedtuple", "join", "Path", "int",
-     "str", "float", "bytes", "getLogger", "fromkeys", "maketrans"}
+     "str", "float", "bytes", "getLogger", "fromkeys",
+        "items",
+        "values", "maketrans"}
 )  # fmt: skip
 
 

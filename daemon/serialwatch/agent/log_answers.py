@@ -21,8 +21,10 @@ from serialwatch.agent.log_query import (
 )
 from serialwatch.agent.results import RefusedError
 from serialwatch.records import Line, Severity
-from serialwatch.store.markers import load_markers
+from serialwatch.store.boots import load_markers
 from serialwatch.wire import Json, iso, utc_ns
+
+MAX_GAPS = 20  # of one answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ def answer_lines(archive: Archive, ask: LogAsk, now_utc_ns: int) -> LogAnswer:
         "lines": _rows(read.rows),
         "scanned": read.scanned,
         "next": after,
+        "gaps": _gaps(log, read.lines[0].seq, read.lines[-1].seq) if read.lines else [],
         "log": list(bounds or ()),
         "no_data": not read.rows,
     }
@@ -94,10 +97,8 @@ def answer_stats(archive: Archive, ask: LogAsk, now_utc_ns: int) -> LogAnswer:
         "levels": found.levels,
         "boots": [{"boot": boot, "first": seq} for boot, seq in found.boots],
         "shapes": [_shape(s) for s in found.shapes],
-        "lines_of_other_shapes": found.other_shapes
-        + found.lines
-        - found.other_shapes
-        - sum(s.count for s in found.shapes),
+        "lines_of_other_shapes": found.lines - sum(s.count for s in found.shapes),
+        "gaps": _gaps(log, found.first, found.last),
         "is_complete": found.is_complete,
         "log": list(bounds or ()),
         "no_data": not found.lines,
@@ -129,17 +130,18 @@ def _where(
 
 
 def _boot(log: LogView, number: int, bounds: tuple[int, int]) -> tuple[int, int]:
-    boots = sorted(log.boots(), key=lambda boot: boot.seq)
-    if number < 0:
-        at = len(boots) + number
-    else:
-        at = next((i for i, boot in enumerate(boots) if boot.number == number), -1)
+    """Return the lines of a boot; 0 is what came before the first one that was seen."""
+    starts = [(boot, seq) for boot, seq, _ in log.boots()]
     if number == 0:
-        return bounds[0], (boots[0].seq - 1 if boots else bounds[1])
-    if not 0 <= at < len(boots):
-        known = f"boots {boots[0].number} to {boots[-1].number}" if boots else "no boot was seen"
-        raise RefusedError("precondition", f"no boot {number} in the log; {known}")
-    return boots[at].seq, (boots[at + 1].seq - 1 if at + 1 < len(boots) else bounds[1])
+        return bounds[0], (starts[0][1] - 1 if starts else bounds[1])
+    if number < 0:
+        at = len(starts) + number
+    else:
+        at = next((i for i, (boot, _) in enumerate(starts) if boot == number), -1)
+    if not 0 <= at < len(starts):
+        known = f"boots {starts[0][0]} to {starts[-1][0]}" if starts else "no boot was seen"
+        raise RefusedError("precondition", f"no boot {number} in the log of the port; {known}")
+    return starts[at][1], (starts[at + 1][1] - 1 if at + 1 < len(starts) else bounds[1])
 
 
 def _marker(archive: Archive, ask: LogAsk) -> int:
@@ -178,6 +180,15 @@ def _rows(rows: Sequence[Row]) -> list[Json]:
             one["boot"] = boot = row.boot
         shown.append(one)
     return shown
+
+
+def _gaps(log: LogView, first: int, last: int) -> list[Json]:
+    """Return where bytes are missing between two lines."""
+    return [
+        {"seq": gap.seq, "lost_bytes": gap.lost_bytes or None, "where": gap.place}
+        for gap in log.gaps()
+        if first <= gap.seq <= last
+    ][:MAX_GAPS]
 
 
 def _shape(found: Shape) -> Json:

@@ -12,10 +12,11 @@ from typing import Protocol
 from serialwatch.agent.device_text import readable, shortened
 from serialwatch.agent.line_shape import is_as_bad, level_of, shape, untimed
 from serialwatch.records import SEVERITIES, Line, Severity
+from serialwatch.store.log_reader import LogGap
 
 MAX_SCANNED = 200_000  # lines looked at for one answer
 MAX_SERVED = 2_000  # lines in one answer, folded ones included
-MAX_SHAPES = 5_000  # kept while counting; rarer ones that come later are counted together
+MAX_SHAPES = 5_000  # told apart; what comes later is counted as a line only
 MAX_CHARS = 500  # of a line in an answer
 SCAN_S = 1.0
 
@@ -42,6 +43,12 @@ class LogView(Protocol):
 
     def seq_at(self, utc_ns: int) -> int | None:
         """Return the number of the first line at or after a time."""
+
+    def boots(self) -> list[tuple[int, int, int]]:
+        """Return (number, first line, UTC ns) of each boot, oldest first."""
+
+    def gaps(self) -> list[LogGap]:
+        """Return where bytes are missing, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +124,6 @@ class LogStats:
     silence_after: int  # the line before it
     levels: dict[Severity, int]
     shapes: tuple[Shape, ...]  # most frequent first
-    other_shapes: int  # lines whose shape was not counted
     boots: tuple[tuple[int, int], ...]  # (boot, first line of it that was counted)
     is_complete: bool  # False: the limits ended it, `first` and `last` say where
 
@@ -209,7 +215,6 @@ class _Tally:
     levels: Counter[Severity] = field(default_factory=Counter)
     seconds: Counter[int] = field(default_factory=Counter)  # lines by second
     shapes: dict[str, Shape] = field(default_factory=dict)
-    other_shapes: int = 0
     boots: dict[int, int] = field(default_factory=dict)
     silence_ns: int = 0
     silence_after: int = 0
@@ -237,9 +242,7 @@ class _Tally:
         if not text:
             return
         if (known := self.shapes.get(text)) is None:
-            if len(self.shapes) >= MAX_SHAPES:
-                self.other_shapes += 1
-            else:
+            if len(self.shapes) < MAX_SHAPES:
                 self.shapes[text] = Shape(text, 1, line, line)
         else:
             first, *_, last = sorted((known.first, known.last, line), key=lambda x: x.seq)
@@ -267,7 +270,6 @@ class _Tally:
             silence_after=self.silence_after,
             levels={s: self.levels[s] for s in SEVERITIES if self.levels[s]},
             shapes=tuple(shapes[:limit]),
-            other_shapes=self.other_shapes,
             boots=tuple(sorted(self.boots.items())),
             is_complete=is_complete,
         )

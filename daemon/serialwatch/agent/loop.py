@@ -11,9 +11,9 @@ import hashlib
 import json
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from serialwatch.agent.actions import Action, actions_of
 from serialwatch.agent.case import Case
@@ -33,8 +33,9 @@ from serialwatch.agent.results import SENTENCES, Code, error_code
 from serialwatch.agent.role import Role
 from serialwatch.agent.skill import Skill
 from serialwatch.agent.tools import Call, Tools
+from serialwatch.agent.trace import Round, RoundKind
 from serialwatch.agent.verifier import Rejection, verify
-from serialwatch.records import Cost, Report
+from serialwatch.records import Cost, Incident, Report
 from serialwatch.wire import Json
 
 MAX_ROUNDS = 8  # model calls
@@ -46,23 +47,6 @@ RUN_LIMIT_S = 90.0
 REPORT_S = 20.0  # kept for the report
 
 log = logging.getLogger(__name__)
-
-RoundKind = Literal["act", "nudge", "repair", "draft", "redraft"]
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One model call, for the trace."""
-
-    n: int
-    kind: RoundKind
-    mode: Mode
-    prompt: tuple[Json, ...]
-    response: Json
-    prompt_tokens: int
-    completion_tokens: int
-    latency_ms: int
-    outcome: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +68,12 @@ class ModelRun:
 class Desk:
     """Takes the report that the skill `report-write` hands in, and checks it."""
 
-    def __init__(self, case: Case, baseline: Report, made_by: str) -> None:
+    def __init__(self, incident: Incident, baseline: Report, made_by: str) -> None:
         self.accepted: Report | None = None
         self.rejections: tuple[Rejection, ...] = ()  # of the last draft that was sent back
         self.drafts = 0
         self.hopeless = ""  # no draft will be accepted any more, and why
-        self._case = case
+        self._incident = incident
         self._baseline = baseline
         self._made_by = made_by
         self._tools: Tools | None = None
@@ -105,25 +89,27 @@ class Desk:
         try:
             draft = read_draft(body, self._baseline, self._made_by)
         except DraftError as exc:
-            return {"accepted": False, "problems": list(exc.problems)}
+            return _sent_back(Rejection("report", "G1", problem) for problem in exc.problems)
         self.drafts += 1
-        tools, incident = self._tools, self._case.incident
-        checked = verify(draft, tools.ledger, tools.results, incident, tools.pages)
+        tools = self._tools
+        checked = verify(draft, tools.ledger, tools.results, self._incident, tools.pages)
         verified = len(checked.report.conclusions)
         if checked.dropped and self.drafts == 1:
             self.rejections = checked.dropped
-            return {
-                "accepted": False,
-                "problems": [f"{no.id} {no.code}: {no.why}" for no in checked.dropped],
-            }
+            return _sent_back(checked.dropped)
         if not verified:
             self.hopeless = (
                 f"none of its {len(draft.conclusions)} claims is carried by the lines it cites"
             )
-            return {"accepted": False, "problems": [self.hopeless]}
+            return _sent_back(checked.dropped)
         self.rejections = ()
         self.accepted = checked.report
         return {"accepted": True, "verified": verified, "dropped": len(checked.dropped)}
+
+
+def _sent_back(rejections: Iterable[Rejection]) -> Json:
+    rows = [{"id": no.id, "code": no.code, "why": no.why} for no in rejections]
+    return {"accepted": False, "rejections": rows}
 
 
 class _GiveUp(Exception):  # noqa: N818  (the run is over, nothing failed)
@@ -255,7 +241,9 @@ class Loop:
         if self._desk.rejections:
             return "redraft"
         if self._remark:
-            return "nudge" if self._nudged and not self._invalid else "repair"
+            return "nudge"
+        if self._invalid:
+            return "repair"
         return "draft" if is_last else "act"
 
     async def _act(self, completion: Completion, scene: Scene, n: int) -> str:
@@ -344,7 +332,7 @@ def _conversation(
         {
             "id": action.call_id,
             "type": "function",
-            "function": {"name": call.name, "arguments": call.arguments[:4000] or "{}"},
+            "function": {"name": call.name, "arguments": _short(call.arguments)},
         }
         for action, call in zip(actions, completion.calls, strict=True)
     ]
@@ -383,4 +371,5 @@ def _estimate(prompt: Sequence[Json]) -> int:
     return len(json.dumps(prompt, ensure_ascii=False)) // 3
 
 
-Submit = Callable[[Json], Any]
+def _short(arguments: str) -> str:
+    return arguments if 0 < len(arguments) <= 4000 else "{}"

@@ -9,7 +9,6 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
@@ -70,16 +69,6 @@ class Completion:
     def tokens(self) -> int:
         """Return what the request cost."""
         return self.prompt_tokens + self.completion_tokens
-
-
-def load_api_key(environ: Mapping[str, str]) -> str:
-    """Return the key: systemd's credential `llm-api-key`, else the environment, "" for none."""
-    if folder := environ.get("CREDENTIALS_DIRECTORY"):
-        try:
-            return (Path(folder) / "llm-api-key").read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError):
-            pass
-    return environ.get("SERIALWATCH_API_KEY") or environ.get("OPENAI_API_KEY") or ""
 
 
 class ChatModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from serialwatch.agent.case import Case, Match, Story
+from serialwatch.agent.case import Case, Decoded, Match, Story, name
 from serialwatch.agent.device_text import readable
 from serialwatch.records import Line
 
@@ -45,17 +45,23 @@ def tell_the_end(case: Case, story: Story) -> str:
 
 def _tell_reset(case: Case, story: Story, boot: Line, announced: Match | None) -> str:
     cause = _printed_cause(case, boot)
-    decoded = case.register("esp_reset")
+    decoded = _decoded(case, cause) if cause else None
     if cause is not None:
-        story.mark(cause.line, f"reset cause: {cause['code'] or cause['name']}")
+        story.mark(cause.line, "reset cause")
     if announced is not None:
         origin = next(o for o in _ORIGINS if o.pattern.search(announced.text))
-        lines = [announced.line, *([cause.line] if cause else [])]
         words = origin.claim.format(**{"n": "", **announced.groups})
+        lines = [announced.line, *([cause.line] if cause else [])]
         story.conclude("inference", words, lines, decoded=[decoded] if decoded else [])
         return " and reset"
-    if cause is not None and (told := _cause_words(cause)):
-        story.conclude("inference", told, [cause.line], decoded=[decoded] if decoded else [])
+    if decoded is not None:
+        words = f"The next boot names the reset: {decoded.meaning}"
+        story.conclude("inference", words, [cause.line] if cause else [], decoded=[decoded])
+        return " and reset"
+    if cause is not None and cause["text"]:
+        dog = " watchdog" if _DOG.search(cause["text"]) else ""
+        words = f"The next boot names the{dog} reset: {name(cause['text'])}."
+        story.conclude("inference", words, [cause.line])
         return " and reset"
     before = [x for x in case.fault_boot if readable(x.raw).strip()]
     story.unknowns.append(
@@ -137,37 +143,13 @@ _PRINTED_CAUSE = re.compile(
     re.IGNORECASE,
 )
 
-# ESP32 family, by number: the names differ from chip to chip.
-_ESP32_CAUSES = {
-    0x1: "The next boot says power-on (or the EN pin): the supply or somebody's hand.",
-    0x3: "The next boot says software reset.",
-    0xC: "The next boot says software reset of the CPU: the firmware restarted itself.",
-    0x5: "The next boot says wake-up from deep sleep.",
-    0xF: "The next boot says brown-out: the supply dipped.",
-    0x14: "The next boot says an eFuse error.",
-    0x15: "The next boot says the USB serial port asked for it: a host program did.",
-    0x16: "The next boot says the USB JTAG port asked for it: a host program did.",
-    0x18: "The next boot says JTAG asked for it: a host program did.",
-} | dict.fromkeys(
-    (0x7, 0x8, 0xB, 0x11), "The next boot says a timer-group watchdog reset the chip."
-)
-_ESP32_CAUSES |= dict.fromkeys(
-    (0x9, 0xD, 0x10, 0x12), "The next boot says the RTC watchdog reset the chip."
-)
-_ESP32_CAUSES |= dict.fromkeys((0x13, 0x17), "The next boot says a glitch of clock or supply.")
-_ESP8266_CAUSES = {
-    1: "The next boot says power-on.",
-    2: "The next boot says the reset pin was pulled.",
-    3: "The next boot says software reset.",
-    4: "The next boot says the hardware watchdog reset the chip.",
-}
+_DOG = re.compile(r"wdog|watchdog|wdt", re.IGNORECASE)
 
 
-def _cause_words(cause: Match) -> str:
-    if cause["code"]:
-        return _ESP32_CAUSES.get(int(cause["code"], 16), "")
-    if cause["esp8266"]:
-        return _ESP8266_CAUSES.get(int(cause["esp8266"]), "")
-    text = cause["text"].strip()
-    dog = re.search(r"wdog|watchdog|wdt", text, re.IGNORECASE)
-    return f"The next boot says it was a {'watchdog ' if dog else ''}reset: {text}."
+def _decoded(case: Case, cause: Match) -> Decoded | None:
+    """Return what `register-decode` made of the printed reset cause."""
+    kind, code = ("rst", cause["code"]) if cause["code"] else ("rst_cause", cause["esp8266"])
+    if not code:
+        return None
+    same = (d for d in case.decoded if d.name == kind and int(d.value, 16) == int(code, 0))
+    return next(same, None)

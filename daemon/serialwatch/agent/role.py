@@ -54,9 +54,7 @@ def _read(path: Path) -> Role:
     except (OSError, UnicodeDecodeError, FrontMatterError) as exc:
         raise RoleError(path, str(exc)) from exc
     parts = re.split(r"^## +(\S+) *$", document.body, flags=re.MULTILINE)
-    sections = {
-        key: text.strip() for key, text in zip(parts[1::2], parts[2::2], strict=True)
-    }
+    sections = {key: text.strip() for key, text in zip(parts[1::2], parts[2::2], strict=True)}
     if not sections.get("core"):
         raise RoleError(path, "a section `## core` is missing")
     return Role(

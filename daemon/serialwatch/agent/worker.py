@@ -7,13 +7,8 @@ waits for nothing but messages.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
-import os
-import signal
-import socket
-import sys
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -22,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from serialwatch.agent.context import CtxServer
-from serialwatch.agent.forkserver import MAX_PACKET
+from serialwatch.agent.fork_client import ForkClient, Pipe
 from serialwatch.agent.results import (
     SENTENCES,
     BadResultError,
@@ -41,7 +36,6 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 8  # skills that run at the same time, those called by skills not counted
 MAX_DEPTH = 3  # of skills that call skills
-END_S = 5.0  # a killed process is gone by then
 
 
 class Quota:
@@ -67,7 +61,8 @@ class Workers:
     def __init__(self, at_once: int = AT_ONCE) -> None:
         self._places = asyncio.Semaphore(at_once)
         self._starting = asyncio.Lock()
-        self._server: _Server | None = None
+        self._server: ForkClient | None = None
+        self._has_stopped = False
 
     async def __aenter__(self) -> Workers:
         await self.start()
@@ -84,14 +79,17 @@ class Workers:
     async def start(self) -> None:
         """Have the first skill find everything ready; else it starts it itself."""
         async with self._starting:
+            if self._has_stopped:
+                return
             if self._server is None or not self._server.is_alive:
                 if self._server is not None:
                     log.warning("the process that starts skills ended; starting another")
                     await self._server.stop()
-                self._server = await _Server.started()
+                self._server = await ForkClient.started()
 
     async def stop(self) -> None:
-        """End every skill that still runs."""
+        """End every skill that still runs; none is started any more."""
+        self._has_stopped = True
         server, self._server = self._server, None
         if server is not None:
             await server.stop()
@@ -209,8 +207,8 @@ class _Running:
     def __init__(
         self,
         workers: Workers,
-        server: _Server,
-        pipe: _Pipe,
+        server: ForkClient,
+        pipe: Pipe,
         call: _Call,
         skill: Skill,
         limit_s: float,
@@ -335,128 +333,3 @@ def _code(said: object) -> Code:
         if code == said:
             return code
     return "bad_result"
-
-
-class _Pipe:
-    """Our end of the pipe to one skill."""
-
-    def __init__(self, job: int, ours: socket.socket, end: asyncio.Future[str]) -> None:
-        self.job = job
-        self._ours = ours
-        self._end = end
-
-    async def connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection(sock=self._ours)
-
-    async def how_it_ended(self) -> str:
-        """Return how the process ended, in words."""
-        try:
-            async with asyncio.timeout(END_S):
-                return await asyncio.shield(self._end)
-        except TimeoutError:
-            return "its process does not end"
-
-    def close(self) -> None:
-        self._ours.close()
-
-
-class _Server:
-    """The forkserver as this process sees it."""
-
-    def __init__(self, process: asyncio.subprocess.Process, control: socket.socket) -> None:
-        self._process = process
-        self._control = control
-        self._loop = asyncio.get_running_loop()
-        self._ends: dict[int, asyncio.Future[str]] = {}  # how each job ended
-        self._jobs = 0
-        self.is_alive = True
-        self._loop.add_reader(control.fileno(), self._told)
-
-    @classmethod
-    async def started(cls) -> _Server:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
-        try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-m", "serialwatch.agent.forkserver", str(theirs.fileno()),
-                pass_fds=[theirs.fileno()],
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
-            )  # fmt: skip
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        return cls(process, ours)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def fork(self) -> _Pipe:
-        """Have a process started and return our end of its pipe."""
-        self._jobs += 1
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        end = self._ends[self._jobs] = self._loop.create_future()
-        with theirs:
-            self._send({"start": self._jobs}, theirs.fileno())
-        return _Pipe(self._jobs, ours, end)
-
-    def kill(self, job: int) -> None:
-        """Have the process of a job killed, if it has not ended."""
-        if job in self._ends:
-            self._send({"kill": job})
-
-    async def stop(self) -> None:
-        self._lose()
-        try:
-            async with asyncio.timeout(END_S):
-                await self._process.wait()
-        except TimeoutError:
-            self._process.kill()
-            await self._process.wait()
-
-    def _send(self, packet: Json, *descriptors: int) -> None:
-        try:
-            socket.send_fds(self._control, [json.dumps(packet).encode()], descriptors)
-        except OSError:  # gone, or stuck for so long that its queue is full
-            self._lose()
-
-    def _told(self) -> None:
-        try:
-            packet = self._control.recv(MAX_PACKET)
-        except BlockingIOError:
-            return
-        except OSError:
-            packet = b""
-        if not packet:
-            self._lose()
-            return
-        said = json.loads(packet)
-        if "ended" in said:
-            self._ended(said["ended"], _end(said["status"]))
-        else:
-            self._ended(said["refused"], f"no process could be started: {said['why']}")
-
-    def _ended(self, job: int, how: str) -> None:
-        if (end := self._ends.pop(job, None)) is not None and not end.done():
-            end.set_result(how)
-
-    def _lose(self) -> None:
-        """Let go of the forkserver, which then ends with all its processes."""
-        if self.is_alive:
-            self.is_alive = False
-            self._loop.remove_reader(self._control.fileno())
-            self._control.close()
-            for job in tuple(self._ends):
-                self._ended(job, "the process that starts skills ended")
-
-
-def _end(status: int) -> str:
-    code = os.waitstatus_to_exitcode(status)
-    if code >= 0:
-        return f"its process ended with exit code {code}"
-    return f"its process was ended by {signal.Signals(-code).name}"

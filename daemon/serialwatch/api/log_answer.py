@@ -43,7 +43,7 @@ class LogAnswer:
             while (page := await self._bench.render(lambda: next_page(lines))) is not None:
                 end = max(end, page.last)
                 await _write(response, page.rows + page.partial)
-                if self._is_stopping:
+                if self._is_stopping or _has_left(request):
                     break
             if "follow" in request.query:
                 await self._follow(request, response, saved, end, wanted.text)
@@ -71,8 +71,7 @@ class LogAnswer:
             page = await self._bench.render(partial(fresh_page, saved, end + 1, text))
             fresh = page.rows if page.partial == unfinished else page.rows + page.partial
             unfinished = page.partial
-            if fresh:
-                await _write(response, fresh)
+            await _write(response, fresh)
             if page.last > end:
                 end = page.last
             else:
@@ -116,5 +115,6 @@ def _has_left(request: web.Request) -> bool:
 
 
 async def _write(response: web.StreamResponse, rows: bytes) -> None:
-    async with asyncio.timeout(STALLED_S):
-        await response.write(rows)
+    if rows:
+        async with asyncio.timeout(STALLED_S):
+            await response.write(rows)

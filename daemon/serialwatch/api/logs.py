@@ -34,7 +34,7 @@ class SavedLog(Protocol):
         """Return lines in order of their numbers, or against it."""
 
     def bounds(self) -> tuple[int, int] | None:
-        """Return the first and the last number, None for an empty log."""
+        """Return the first and the last number, that of an unfinished line too; None if empty."""
 
     def seq_at(self, utc_ns: int) -> int | None:
         """Return the first line at or after a time."""
@@ -129,9 +129,12 @@ def fresh_page(saved: SavedLog, first: int, text: bytes) -> Page:
 
 
 def last_complete(saved: SavedLog) -> int:
-    """Return the number of the newest complete line, 0 for an empty log."""
+    """Return the number of the newest line that is complete, 0 for an empty log."""
     bounds = saved.bounds()
-    return bounds[1] if bounds else 0
+    if bounds is None:
+        return 0
+    newest = next(saved.lines(first=bounds[1], last=bounds[1]), None)
+    return bounds[1] if newest is None or newest.is_complete else bounds[1] - 1
 
 
 def _row(line: Line) -> bytes:
@@ -148,7 +151,6 @@ def _range(log: SavedLog, query: LogQuery) -> tuple[int, int]:
     if bounds is None:
         return 1, 0
     first, last = bounds
-    last += 1  # the unfinished line at the end has the next number
     if query.first is not None:
         first = max(first, query.first)
     if query.last is not None:

@@ -29,6 +29,8 @@ from serialwatch.wire import show
 
 BREAK_S = 0.25
 _MAX_UNSENT = 64  # messages that the daemon has not taken yet; more keys are refused
+_LAST_KEYS_S = 1.0
+_GOODBYE_S = 1.0  # for the daemon to agree that we leave
 _ENTER = ("\r", "\n")
 _CANCEL = ("\x03", "\x1b")  # Ctrl-C, Esc
 
@@ -77,34 +79,37 @@ def attach(
     daemon = find_daemon(socket)
     wish = _Wish(daemon.path, port, lines, read_only or as_json, steal and not as_json, raw)
     if as_json:
-        return asyncio.run(_print_json(daemon, wish))
+        try:
+            return asyncio.run(_print_json(daemon, wish))
+        except KeyboardInterrupt:
+            return 0
     if not os.isatty(0):
         raise CliError(
             "attach needs a terminal: use `serialwatch logs -f` to follow, "
             "`serialwatch send` to write, or --json",
             WRONG_USE,
         )
-    with raw_keys(0):
-        return asyncio.run(_attach(daemon, wish))
+    return asyncio.run(_attach(daemon, wish))
 
 
 async def _attach(daemon: Daemon, wish: _Wish) -> int:
     """Be attached until the person leaves or the daemon goes; return the exit code."""
     async with _connected(daemon, wish) as ws:
-        screen = Screen(1)
-        view = AttachedView(
-            screen.show,
-            is_raw=wish.raw,
-            has_colour="NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb",
-            width=shutil.get_terminal_size().columns,
-        )
-        session = _Attachment(ws, view, screen)
-        try:
-            return await session.last()
-        finally:
-            screen.show(RESTORE_RAW if wish.raw else RESTORE)
-            screen.show(f"\r\n{session.farewell}\r\n".encode(errors="replace"))
-            screen.close()
+        with raw_keys(0):
+            screen = Screen(1)
+            view = AttachedView(
+                screen.show,
+                is_raw=wish.raw,
+                has_colour="NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb",
+                width=shutil.get_terminal_size().columns,
+            )
+            attachment = _Attachment(ws, view, screen)
+            try:
+                return await attachment.last()
+            finally:
+                screen.show(RESTORE_RAW if wish.raw else RESTORE)
+                screen.show(f"\r\n{attachment.farewell}\r\n".encode(errors="replace"))
+                screen.close()
 
 
 class _Attachment:
@@ -137,6 +142,7 @@ class _Attachment:
                 tasks.create_task(self._watch_screen(), name="screen"),
             ]
             code = await self._ended
+            await self._send_rest()
             for task in parts:
                 task.cancel()
         return code
@@ -166,6 +172,14 @@ class _Attachment:
             else:
                 self._view.control(what, body)
 
+    async def _send_rest(self) -> None:
+        """Let what was typed before leaving reach the board."""
+        try:
+            async with asyncio.timeout(0 if self._ws.closed else _LAST_KEYS_S):
+                await self._unsent.join()
+        except TimeoutError:
+            self.farewell += " (the last keys were not sent)"
+
     async def _send(self) -> None:
         try:
             while True:
@@ -174,6 +188,7 @@ class _Attachment:
                     await self._ws.send_bytes(item)
                 else:
                     await self._ws.send_str(item)
+                self._unsent.task_done()
         except (aiohttp.ClientError, ConnectionError):
             return  # whoever receives says so
 
@@ -247,27 +262,15 @@ class _Attachment:
 
 
 async def _print_json(daemon: Daemon, wish: _Wish) -> int:
-    """Print each message as one object a line until the daemon goes or we are interrupted."""
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
-
-    async def receive(ws: aiohttp.ClientWebSocketResponse) -> None:
+    """Print each message as one object a line until the daemon goes; return the exit code."""
+    async with _connected(daemon, wish) as ws:
         async for message in ws:
             if message.type is aiohttp.WSMsgType.BINARY:
                 raw = base64.b64encode(message.data).decode()
                 click.echo(json.dumps({"text": show(message.data), "raw_base64": raw}))
             elif message.type is aiohttp.WSMsgType.TEXT:
                 click.echo(message.data)
-        ended.set()
-
-    async with _connected(daemon, wish) as ws, asyncio.TaskGroup() as tasks:
-        receiver = tasks.create_task(receive(ws), name="receive")
-        await ended.wait()
-        is_lost = receiver.done()
-        receiver.cancel()
-    return 1 if is_lost else 0
+    return 1
 
 
 @asynccontextmanager
@@ -281,6 +284,7 @@ async def _connected(daemon: Daemon, wish: _Wish) -> AsyncIterator[aiohttp.Clien
                 f"http://localhost{address}",
                 params={"lines": str(wish.lines)} | flags,
                 max_msg_size=0,
+                timeout=aiohttp.ClientWSTimeout(ws_close=_GOODBYE_S),
             )
         except aiohttp.WSServerHandshakeError:
             daemon.get(address)  # the same question without the handshake tells why

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from serialwatch.api.bench import PortView, port_from_json
 from serialwatch.cli.escapes import Allowed, EscapeFilter
 from serialwatch.cli.ports import short_device, why_not_up
 from serialwatch.cli.tables import safe
+from serialwatch.cli.times import span
 from serialwatch.wire import Json
 
 HELP = (
@@ -70,7 +72,7 @@ class AttachedView:
         """Show the header; what comes next is the scrollback."""
         port = port_from_json(hello["port"])
         self.port, self._state = port.name, port.state
-        for line in header_lines(port, hello, self._width):
+        for line in header_lines(port, hello, self._width, time.time_ns()):
             self._show(line.encode(errors="replace") + b"\r\n")
         self._scrollback = hello["scrollback"]
         if not self._scrollback:
@@ -125,12 +127,12 @@ class AttachedView:
         self._line = shown[end:] if end else (self._line + shown)[-_MAX_REPEATED - 1 :]
 
 
-def header_lines(port: PortView, hello: Json, width: int) -> list[str]:
+def header_lines(port: PortView, hello: Json, width: int, now_utc_ns: int) -> list[str]:
     """Return what is shown first, in lines of at most `width` columns."""
     facts = [port.name, short_device(port.device)]
     if port.bit_rate:
         facts.append(f"{port.bit_rate} 8N1")
-    facts.append(_up_words(port))
+    facts.append(_up_words(port, now_utc_ns))
     if port.boot:
         facts.append(f"boot #{port.boot}")
     facts.append(_may_words(hello))
@@ -145,10 +147,10 @@ def header_lines(port: PortView, hello: Json, width: int) -> list[str]:
     return lines
 
 
-def _up_words(port: PortView) -> str:
+def _up_words(port: PortView, now_utc_ns: int) -> str:
     if port.state != "up":
         return " ".join(filter(None, (port.state, why_not_up(port))))
-    return "up"
+    return f"up {span((now_utc_ns - port.since_utc_ns) / 1e9)}"
 
 
 def _may_words(hello: Json) -> str:
@@ -161,13 +163,11 @@ def _may_words(hello: Json) -> str:
 
 def _lease_words(body: Json) -> str:
     holder, before = body["holder"], body["before"]
-    took = {"taken": "may type now", "stolen": "has taken over"}
     if body["yours"]:
         return "you may type now: the write lease is yours"
     if holder:
-        return (
-            f"{safe(holder['user'])} (pid {holder['pid']}) {took.get(body['why'], 'may type now')}"
-        )
+        how = "has taken over" if body["why"] == "stolen" else "may type now"
+        return f"{safe(holder['user'])} (pid {holder['pid']}) {how}"
     left = f"{safe(before['user'])} (pid {before['pid']})" if before else "nobody"
     how = "was silent for too long: " if body["why"] == "expired" else "has left: "
     return f"{left} {how}the write lease is free"

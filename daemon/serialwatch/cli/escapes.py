@@ -128,7 +128,7 @@ class EscapeFilter:
         return False
 
     def _string(self, byte: int, out: bytearray) -> bool:
-        """Swallow a string up to its end, or to where a board's next line shows that it was noise."""
+        """Swallow a string up to its end, or to the board's next line: then it was noise."""
         self._length += 1
         if byte in b"\x07\x18\x1a":
             self._step = self._text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import signal
 import sys
@@ -90,6 +91,8 @@ def main() -> None:
 
 def run_cli(args: Sequence[str]) -> int:
     """Run one command and return its exit code; what goes wrong is one line on stderr."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # e.g. a Latin-1 terminal
     try:
         code = cli.main(args=list(args), prog_name="serialwatch", standalone_mode=False)
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The person's terminal while attached: raw keys in, a screen that may be slow, all of it undone."""
+"""The person's terminal while attached: raw keys in, and a screen that may be slow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def read_keys(fd: int) -> bytes:
     """Return what is typed next, b"" when the terminal has gone."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
+    loop.add_reader(fd, _set, ready)
     try:
         await ready
     finally:
@@ -42,6 +42,11 @@ async def read_keys(fd: int) -> bytes:
         return os.read(fd, 4096)
     except OSError:
         return b""
+
+
+def _set(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
 
 
 class Screen:

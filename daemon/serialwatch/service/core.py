@@ -6,56 +6,423 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
-from serialwatch_drivers.port import PortOptions, UartCounters
-
 from serialwatch.api.caller import policy_of_this_process
 from serialwatch.api.server import ApiPlaces, ApiServer
 from serialwatch.bundled import bundled_dir, own_dirs
-from serialwatch.capture.reader import Reader
-from serialwatch.capture.ring import Ring, RingBudget
-from serialwatch.config import Config, PortConfig, config_home, run_dir, state_dir
-from serialwatch.incidents import Incidents
+from serialwatch.config import Config, config_home, run_dir, state_dir
 from serialwatch.metrics import Metrics, PortNumbers
 from serialwatch.notify.command import CommandNotifier, Notification
-from serialwatch.records import Boot, Finding, Hit, IncidentChange, Lines, Ready, Severity
+from serialwatch.records import Hit, IncidentChange, Marker, Report
 from serialwatch.service import systemd
 from serialwatch.service.agent_desk import AgentDesk
 from serialwatch.service.bench import ServiceBench
+from serialwatch.service.faults import OWN_PORT, Faults
+from serialwatch.service.ports import Ports
 from serialwatch.service.supervise import supervise
 from serialwatch.service.upkeep import Upkeep
 from serialwatch.store import boots as boot_rows
 from serialwatch.store import incidents as incident_rows
 from serialwatch.store import memories as memory_rows
 from serialwatch.store import ports as port_rows
+from serialwatch.store import retention as row_retention
 from serialwatch.store import runs as run_rows
 from serialwatch.store.database import Database, StoreError
-from serialwatch.store.log_reader import PortLog
+from serialwatch.store.log_retention import prune
 from serialwatch.store.log_writer import LogWriter
 from serialwatch.store.state_dir import StateLock
 from serialwatch.tomlfile import TomlError
-from serialwatch.triggers.detectors.counter import Counters
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.rules import load_rules
-from serialwatch.triggers.watch import PortWatch, WatchOptions
+from serialwatch.wire import Json, report_to_json
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 TICK_S = 0.05
-HEARTBEAT_S = 0.005
-HEARTBEAT_EVERY_S = 1.0
-MAX_CATCH_UP = 1024 * 1024  # bytes of log that are searched again at a start
-MAX_WAITING = 1024 * 1024  # bytes of a port that wait for the rules to be compiled
-RESERVE_AHEAD = 32_768  # lines left of a block when the next one is reserved
-POSITIONS_S = 1.0
+SECOND_S = 1.0
 TASK_LIMIT_S = 15.0  # a task that shows no life for so long: the watchdog is no longer fed
-OWN_PORT = "serialwatch"  # the pseudo-port of incidents of the daemon itself
+KEEP_ROWS_DAYS = 30  # of runs, their rounds and results
+
+
+class Service:
+    """One bench, from start to stop."""
+
+    def __init__(self, config: Config, load: Callable[[], Config]) -> None:
+        """Prepare; `load` reads the configuration again for a reload and raises TomlError."""
+        self._config = config
+        self._load = load
+        self._stopped = asyncio.Event()
+        self._reload_wanted = asyncio.Event()
+        self._beats: dict[str, float] = {}  # by task: loop time of its last sign of life
+        self._problems: dict[str, str] = {}
+        state = self._state = state_dir(config)
+        self._db = Database(state / "serialwatch.db")
+        self._writer = LogWriter(state / "log", self._on_log_problem)
+        self._renderer = ThreadPoolExecutor(1, thread_name_prefix="render")
+        self._compiler = ThreadPoolExecutor(1, thread_name_prefix="rules")
+        self._metrics = Metrics(version("serialwatch"), self._port_numbers)
+        self._notifiers: dict[CommandNotifier, asyncio.Task[None]] = {}
+        self._desk = AgentDesk(
+            self._db, self._writer, self._metrics, self, self._hello, lambda: self._bench.ports()
+        )
+        self._faults = Faults(self._db, self._metrics, self, self._desk.wake)
+        self._desk.faults = self._faults
+        self._ports = Ports(
+            state / "log", self._db, self._writer, self._faults, self, self._in_renderer
+        )
+        self._bench = ServiceBench(
+            state / "log",
+            self._db,
+            self._writer,
+            self._ports,
+            self._faults,
+            self._desk,
+            self._metrics,
+            self._renderer,
+            self.problems,
+            self._on_marker,
+        )
+        self._api: ApiServer | None = None
+        self._upkeep = Upkeep(
+            {"retention": self._prune}, {"memories": self._clean_memories}
+        )
+
+    def stop(self) -> None:
+        """End in order: what is in memory goes to disk first."""
+        self._stopped.set()
+
+    def reload(self) -> None:
+        """Read the configuration and the rules again; a bad one changes nothing."""
+        self._reload_wanted.set()
+
+    async def run(self) -> None:
+        """Run until `stop`.
+
+        Raises:
+            StateBusy: another daemon has the state directory.
+            StateError: the state directory cannot be used.
+
+        """
+        with StateLock(self._state):
+            self._db.start()
+            self._writer.start()
+            try:
+                await self._run_tasks()
+            finally:
+                systemd.notify("STOPPING=1")
+                await self._end()
+
+    def problems(self) -> Sequence[str]:
+        """Return what is wrong with the daemon itself; empty while it is healthy."""
+        told = [f"{port}: {problem}" for port, problem in self._writer.problems.items()]
+        if self._db.problem:
+            told.append(f"database: {self._db.problem}")
+        return [*told, *self._problems.values()]
+
+    # What others tell us
+
+    def on_bytes(self, port: str, data: bytes) -> None:
+        """Hand what a board printed to whoever is attached."""
+        if self._api is not None:
+            self._api.on_bytes(port, data)
+
+    def on_state(self, port: str) -> None:
+        """Tell that the state of a port has changed."""
+        if self._api is not None:
+            self._api.on_state(port)
+
+    def on_hit(self, hit: Hit) -> None:
+        """Tell about a hit."""
+        if self._api is not None:
+            self._api.on_hit(hit)
+
+    def on_incident(self, change: IncidentChange) -> None:
+        """Tell about an incident."""
+        if self._api is not None:
+            self._api.on_incident(change)
+
+    def on_report(self, port: str, report: Report) -> None:
+        """Tell about a report, inside and outside."""
+        if self._api is not None:
+            self._api.on_report(port, report)
+        for notifier in self._notifiers:
+            body = {"port": port, "report": report_to_json(report)}
+            notifier.offer(Notification(report.severity, body))
+
+    def _on_marker(self, marker: Marker) -> None:
+        if self._api is not None:
+            self._api.on_marker(marker)
+
+    def _on_log_problem(self, port: str, problem: str) -> None:
+        if problem:
+            log.error("%s: nothing is written to the log: %s", port, problem)
+            self._faults.own_fault("daemon.log_not_written", f"log of {port}: {problem}")
+        else:
+            log.info("%s: the log is written again", port)
+
+    # Start and end
+
+    async def _run_tasks(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for port in self._config.port.values():
+                self._metrics.port_added(port.name)
+                self._ports.add(port, tasks)
+            running = [
+                tasks.create_task(self._start(tasks), name="start"),
+                tasks.create_task(self._tick(), name="tick"),
+                tasks.create_task(self._each_second(), name="second"),
+                tasks.create_task(self._reloads(tasks), name="reload"),
+            ]
+            await self._stopped.wait()
+            for task in running:
+                task.cancel()
+            await self._stop_parts()
+
+    async def _start(self, tasks: asyncio.TaskGroup) -> None:
+        """Do what follows once the ports are read: numbers, rules, agent, people."""
+        compiled = asyncio.get_running_loop().run_in_executor(self._compiler, self._compile)
+        await self._ports.number(list(self._ports))
+        await self._restore()
+        await self._ports.search_with(await compiled)
+        self._start_notifiers(tasks)
+        self._parts = [
+            tasks.create_task(supervise("api", self._serve_api, self._part_failed), name="api"),
+            tasks.create_task(
+                supervise("agent", self._desk.link.run, self._part_failed), name="agent"
+            ),
+        ]
+        self._upkeep.start()
+
+    async def _restore(self) -> None:
+        try:
+            self._faults.restore(await self._db.run(incident_rows.load_left))
+            await self._db.run(run_rows.resume)
+            self._bench.next_marker_id = await self._db.run(boot_rows.next_marker_id)
+        except StoreError as exc:
+            # Incidents of this run are kept in memory and stored when it heals.
+            log.error("earlier incidents are not known: %s", exc)
+
+    async def _serve_api(self) -> None:
+        config = self._config.api
+        places = ApiPlaces(
+            socket=run_dir(self._config) / "serialwatch.sock",
+            socket_gid=None,
+            listen=config.listen,
+            token=_token(config.token_file),
+        )
+        policy = policy_of_this_process(is_system=os.geteuid() == 0)
+        api = ApiServer(self._bench, places, policy, f"{time.time_ns():x}")
+        await api.start()
+        self._api = api
+        systemd.notify("READY=1")
+        log.info("watching %d ports; socket %s", len(self._ports), places.socket)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._api = None
+            await api.stop()
+
+    async def _stop_parts(self) -> None:
+        self._upkeep.stop()
+        self._desk.link.send({"kind": "stop"})
+        others = [*getattr(self, "_parts", []), *self._notifiers.values()]
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others)
+        for port in list(self._ports):
+            if port.task is not None:
+                port.task.cancel()
+                await asyncio.wait([port.task])
+
+    async def _end(self) -> None:
+        """Bring everything to disk and give up threads and files."""
+        await self._writer.stop()
+        ends = self._ports.ends()
+        try:
+            await self._db.run(lambda db: port_rows.close_clean(db, ends))
+        except StoreError as exc:
+            log.error("the end is not noted: %s", exc)
+        await self._db.stop()
+        self._renderer.shutdown(cancel_futures=True)
+        self._compiler.shutdown(cancel_futures=True)
+
+    # While it runs
+
+    async def _tick(self) -> None:
+        """Let time pass for ports and incidents, and measure how late the loop is."""
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            due = max(due + TICK_S, loop.time())
+            await asyncio.sleep(due - loop.time())
+            late_s = loop.time() - due
+            self._metrics.loop_lateness_seconds.observe(max(0.0, late_s))
+            self._ports.tick(time.monotonic_ns(), time.time_ns())
+            self._faults.tick()
+            self._beats["tick"] = loop.time()
+
+    async def _each_second(self) -> None:
+        loop = asyncio.get_running_loop()
+        watchdog_s = systemd.watchdog_s()
+        while True:
+            await asyncio.sleep(SECOND_S)
+            self._faults.store_positions()
+            self._faults.count_open()
+            if self._upkeep.tick(time.monotonic(), time.time()):
+                log.info("hourly and daily work was planned anew")
+            ages = dict(self._ages(loop.time()))
+            for task, age_s in ages.items():
+                self._metrics.task_beat_seconds.labels(task).set(age_s)
+            late = {task: age_s for task, age_s in ages.items() if age_s > TASK_LIMIT_S}
+            if late:
+                log.error("no sign of life: %s", ", ".join(f"{t} {s:.0f} s" for t, s in late.items()))
+            elif watchdog_s is not None:
+                systemd.notify("WATCHDOG=1")
+
+    def _ages(self, now_s: float) -> Iterator[tuple[str, float]]:
+        """Return how long ago each task of capture showed life."""
+        for task, at_s in self._beats.items():
+            yield task, now_s - at_s
+        yield "log-writer", self._writer.beat_age_s
+        yield "sqlite", self._db.beat_age_s
+        for port in self._ports:
+            yield f"port {port.config.name}", port.reader.beat_age_s
+
+    async def _reloads(self, tasks: asyncio.TaskGroup) -> None:
+        while True:
+            await self._reload_wanted.wait()
+            self._reload_wanted.clear()
+            systemd.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+            try:
+                config = await self._in_renderer(self._load)
+                matcher = await asyncio.get_running_loop().run_in_executor(
+                    self._compiler, self._compile
+                )
+            except TomlError as exc:
+                for problem in exc.problems:
+                    log.error("not reloaded: %s", problem)
+                self._problems["config"] = f"configuration not reloaded: {exc.problems[0]}"
+                self._metrics.config_reload_good.set(0)
+            else:
+                await self._apply(config, matcher, tasks)
+                self._problems.pop("config", None)
+                self._metrics.config_reload_good.set(1)
+            systemd.notify("READY=1")
+
+    async def _apply(self, config: Config, matcher: Matcher, tasks: asyncio.TaskGroup) -> None:
+        """Take over a new configuration; ports that did not change are not touched."""
+        before, self._config = self._config, config
+        gone = [n for n, port in before.port.items() if config.port.get(n) != port]
+        fresh = [port for n, port in config.port.items() if before.port.get(n) != port]
+        for name in gone:
+            await self._ports.remove(name)
+            if name not in config.port:
+                self._metrics.port_removed(name)
+        for port in fresh:
+            if port.name not in before.port:
+                self._metrics.port_added(port.name)
+            self._ports.add(port, tasks)
+        added = [p for port in fresh if (p := self._ports.get(port.name)) is not None]
+        await self._ports.number(added)
+        await self._ports.search_with(matcher)
+        if config.notify != before.notify:
+            for task in self._notifiers.values():
+                task.cancel()
+            self._notifiers.clear()
+            self._start_notifiers(tasks)
+        self._desk.link.send({"kind": "config", **self._hello()})
+        log.info(
+            "configuration read again: %d ports opened, %d closed, %d untouched",
+            len(fresh),
+            len(gone),
+            len(config.port) - len(fresh),
+        )
+
+    def _start_notifiers(self, tasks: asyncio.TaskGroup) -> None:
+        for told in self._config.notify:
+            notifier = CommandNotifier(told.command, told.severity)
+            name = f"notify {told.command[0]}"
+            self._notifiers[notifier] = tasks.create_task(
+                supervise(name, notifier.run, self._part_failed), name=name
+            )
+
+    def _part_failed(self, name: str, problem: str) -> None:
+        self._metrics.part_failures.labels(name.split()[0]).inc()
+        self._faults.own_fault("daemon.part_failed", f"{name} failed: {problem}")
+
+    def _compile(self) -> Matcher:
+        """Load and compile the rules, in the thread for that."""
+        dirs = [bundled_dir("config/rules"), *_own("rules.d")]
+        ruleset = load_rules(dirs)
+        for problem in ruleset.problems:
+            log.error("%s", problem)
+        ready = [port.ready for port in self._config.port.values() if port.ready]
+        return Matcher(ruleset, ready)
+
+    def _hello(self) -> Json:
+        """Return what the agent has to know."""
+        agent = self._config.agent
+        return {
+            "state_dir": str(self._state),
+            "agent": {"base_url": agent.base_url, "model": agent.model},
+            "skill_dirs": [str(bundled_dir("skills")), *map(str, _own("skills"))],
+            "knowledge_dirs": [str(bundled_dir("config/knowledge")), *map(str, _own("knowledge"))],
+            "roles_dirs": [str(bundled_dir("config/roles")), *map(str, _own("roles"))],
+            "ports": {name: {"device": port.device} for name, port in self._config.port.items()},
+        }
+
+    def _port_numbers(self) -> list[PortNumbers]:
+        return [PortNumbers(p.config.name, p.reader.state, p.reader.stats) for p in list(self._ports)]
+
+    def _in_renderer(self, work: Callable[[], T]) -> Awaitable[T]:
+        return asyncio.get_running_loop().run_in_executor(self._renderer, work)
+
+    # Hourly and daily
+
+    async def _prune(self) -> None:
+        keep = self._config.log
+        freed = 0
+        names = [port.config.name for port in self._ports]
+        for name in names:
+            freed += await self._in_renderer(
+                partial(
+                    prune,
+                    self._state / "log" / name,
+                    keep.keep_days,
+                    keep.keep_bytes // max(1, len(names)),
+                    time.time_ns(),
+                )
+            )
+        if freed:
+            log.info("%d bytes of old logs were deleted", freed)
+        await self._db.run(
+            partial(
+                row_retention.prune_rows, keep_days=KEEP_ROWS_DAYS, now_utc_ns=time.time_ns()
+            )
+        )
+
+    async def _clean_memories(self) -> None:
+        await self._db.run(partial(memory_rows.clean_up, now_utc_ns=time.time_ns()))
+
+
+def _own(kind: str) -> list[Path]:
+    return own_dirs(kind, is_root=os.geteuid() == 0, config_home=config_home())
+
+
+def _token(path: str) -> str:
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError as exc:
+        log.error("%s: the token cannot be read: %s; nobody may view over TCP", path, exc.strerror)
+        return ""

@@ -18,6 +18,7 @@ from serialwatch.records import (
     Severity,
 )
 from serialwatch.store import incidents as incident_rows
+from serialwatch.store import ports as port_rows
 from serialwatch.store.database import Database
 
 OWN_PORT = "serialwatch"  # the pseudo-port of incidents of the daemon itself
@@ -121,7 +122,7 @@ class Faults:
         }
         if moved and self._db.healthy:
             self._stored.update(moved)
-            self._db.post(lambda db: incident_rows.store_positions(db, moved))
+            self._db.post(lambda db: port_rows.store_positions(db, moved))
 
     def count_open(self) -> None:
         """Bring the gauge of open incidents up to date."""

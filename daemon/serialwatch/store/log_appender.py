@@ -83,7 +83,8 @@ class LogAppender:
         durable = self._durable
         if seq >= durable.next_seq and durable.put_bytes < put_bytes:
             return None
-        is_lost = any(seq in lines for lines in (*self._missing, *self._unsafe))
+        lost = [*self._missing, *self._unsafe]  # a copy: other threads add to them
+        is_lost = any(seq in lines for lines in lost)
         return seq <= durable.last_seq and not is_lost
 
     def write(self, now_s: float, *, is_last: bool) -> None:
@@ -98,7 +99,7 @@ class LogAppender:
                 if now_s >= self._look_at_s:
                     self._look_at_s = now_s + LOOK_S
                     self._file.look(self._indexer.offset)
-                self._file.write_index()
+                self._file.write_index()  # records that the disk did not take last time
             while items:
                 self._write_next(items)
         except OSError as exc:
@@ -129,7 +130,7 @@ class LogAppender:
             try:
                 each.sync()
             except OSError as exc:
-                problem = f"{each.path}: fsync failed: {exc.strerror}"
+                problem = f"{self._folder}: fsync failed: {exc.strerror}"
             if each in closed:
                 if each.is_unsafe:
                     first = max(each.first_seq, self._durable.next_seq)
@@ -250,6 +251,7 @@ class LogAppender:
         self._write_chunks(old, items, most=1)
 
     def _write_chunks(self, file: LogFile, items: deque[Item], most: int = _MAX_PARTS) -> None:
+        file.write_index()  # a file has its header before its first byte
         chunk = _first_chunk(items)
         room = self._rotate_bytes - self._indexer.offset
         if 0 < room < len(chunk.data):  # a file ends where its bytes say, not where a chunk does
@@ -303,7 +305,7 @@ class LogAppender:
         self._closed.append(file)
 
     def _failed(self, exc: OSError, now_s: float) -> None:
-        self._write_problem = f"{exc.filename or self._folder}: {exc.strerror}"
+        self._write_problem = f"{self._folder}: write failed: {exc.strerror}"
         self._retry_at_s = now_s + RETRY_S
         if exc.errno not in (errno.ENOSPC, errno.EDQUOT) and self._file is not None:
             # The descriptor may be of no use for ever, e.g. if the disk was taken out.

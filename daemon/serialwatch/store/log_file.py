@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -65,17 +66,13 @@ class LogFile:
 def make_folder(folder: Path) -> None:
     """Make the folder of a port, and that of all logs."""
     for each in (folder.parent, folder):
-        try:
+        with contextlib.suppress(FileExistsError):
             os.mkdir(each, 0o750)
-        except FileExistsError:
-            continue
-        os.chmod(each, 0o750)
 
 
 def _create(path: Path) -> int:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o640)
-    os.fchmod(fd, 0o640)  # whatever the umask says
-    return fd
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+    return os.open(path, flags, 0o640)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from serialwatch.records import BootCause
-from serialwatch.triggers.moments import S, Moment
+from serialwatch.triggers.moments import Moment, S
 from serialwatch.triggers.ruleset import BootMarker, DeviceState, PrintedCause
 
 COMMANDED_S = 120.0  # a start so long after a command is its doing
@@ -17,6 +17,7 @@ _SAME_STAGE_S = 60.0  # different banners of one stage, where the marker gives n
 _AGAIN_S = 10.0
 _SAME_BANNER_S = 0.5  # banners of one start that come in any order
 _SAME_BANNER_LINES = 5
+_ANNOUNCES = 0
 _LAST_THAT_STARTS = 4  # stages: user space alone is no start
 
 
@@ -64,8 +65,7 @@ class Boots:
     """The starts of one port.
 
     A banner of a later stage belongs to the start it follows; one of an earlier stage, or the same
-    one again, is a new start. Nothing is known at first, so any banner but that of user space then
-    is one.
+    one again, is a new start.
     """
 
     def __init__(self, number: int) -> None:
@@ -78,6 +78,7 @@ class Boots:
         self._repeated: set[int] = set()  # those that were allowed to come again
         self._passed: set[str] = set()  # ecosystems of this start
         self._last: Moment | None = None  # banner
+        self._announced: Moment | None = None  # a reset that was followed by no banner yet
         self._command: Moment | None = None
         self._panic: Moment | None = None
         self._is_asleep = False
@@ -85,10 +86,12 @@ class Boots:
 
     def banner(self, found: Sequence[Banner], at: Moment) -> bool:
         """Take the banners of one line, lowest stage first; tell whether a new start began."""
+        if found[0].marker.stage == _ANNOUNCES:
+            return self._resets_itself(found[0], at)
         first = found[0]
         is_new = self._is_new(first, at)
         if is_new:
-            self._begin(first, at)
+            self._begin(first.marker, at)
         elif first.marker.stage < self._stage and self._is_next_to_last(at):
             # Banners of one start out of order: those of later stages will come again.
             self._stage = first.marker.stage
@@ -102,6 +105,21 @@ class Boots:
             if banner.marker.state:
                 self.state = banner.marker.state
         return is_new
+
+    def unseen(self, at: Moment) -> bool:
+        """Note a fault; tell whether it shows that an announced reset took place without banner."""
+        if self._announced is None or at.seq <= self._announced.seq:
+            return False
+        self._begin(self._announcer, at)
+        return True
+
+    def _resets_itself(self, found: Banner, at: Moment) -> bool:
+        """Take the announcement of a reset; a second one shows that the first took place."""
+        is_second = self._announced is not None
+        if is_second:
+            self._begin(found.marker, at)
+        self._announced, self._announcer = at, found.marker
+        return is_second
 
     def printed(self, cause: PrintedCause | None) -> None:
         """Take what the device says of its start; the first clear word counts."""
@@ -139,12 +157,12 @@ class Boots:
         marker = first.marker
         if marker.stage > _LAST_THAT_STARTS:
             return False
-        if self.start is None or self._last is None:
-            return True
         if self._comes_again(first, at):
             return False
         if first.pattern in self._seen:
             return True
+        if self.start is None or self._last is None:
+            return marker.is_start_alone
         if self._is_next_to_last(at):
             return False
         if marker.stage > self._stage:
@@ -172,14 +190,14 @@ class Boots:
             and at.mono_ns - self._last.mono_ns <= _SAME_BANNER_S * S
         )
 
-    def _begin(self, first: Banner, at: Moment) -> None:
+    def _begin(self, marker: BootMarker, at: Moment) -> None:
         self.number += 1
         command, panic = self._command, self._panic
         self.start = Start(
             number=self.number,
             at=at,
-            ecosystem=first.marker.ecosystem,
-            printed=first.marker.cause,
+            ecosystem=marker.ecosystem,
+            printed=marker.cause,
             is_commanded=at.mono_ns <= self._expected_until_ns
             or (command is not None and at.is_within(COMMANDED_S, command)),
             was_asleep=self._is_asleep,
@@ -191,5 +209,5 @@ class Boots:
         self._seen = set()
         self._repeated = set()
         self._passed = set()
-        self._command = self._panic = None
+        self._announced = self._command = self._panic = None
         self._is_asleep = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from serialwatch.records import BlockEnd, Finding, Hit, Severity
 from serialwatch.titles import normalise
@@ -20,6 +21,8 @@ _MAX_FIELD = 120
 _GATE_LINES = 20  # within so many lines another hit of its ecosystem lets a gated rule pass
 _REMEMBERED = 256  # lines a pattern was seen in
 _NEVER = 1 << 62
+
+EndReason = Literal["end", "boot", "prompt", "length", "quiet"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class Faults:
         self._seen: dict[int, deque[int]] = {}  # pattern id -> seqs
         self._waiting: list[_Waiting] = []
         self._block: _Block | None = None
-        self._floor_seq = 0  # no block reaches back to here: an earlier one, another boot
+        self._floor_seq = 0  # no block reaches behind it: an earlier one, another boot
         self._counts: dict[tuple[str, str], deque[Moment]] = {}
         self._judged_seq = 0  # the line that was judged before it was complete,
         self._judged: set[str] = set()  # and the rules that hit
@@ -86,17 +89,25 @@ class Faults:
         """Tell whether silence would decide something."""
         return bool(self._waiting) or self._block is not None
 
-    def line(self, found: FoundLine, *, is_ignored: Callable[[str], bool], is_partial: bool) -> None:
-        """Judge a line; `is_ignored` tells whether a rule is not to look at it.
+    def line(self, found: FoundLine, ignored: frozenset[str] | None) -> None:
+        """Judge a complete line but for the `ignored` rules; None: for all."""
+        self._remember(found)
+        self._wake(found)
+        if ignored is not None:
+            self._judge(found, ignored)
+        self._end_block(found)
+        self._set_deadline()
 
-        A partial line is judged by those rules alone that no later byte of it could veto.
+    def partial(self, found: FoundLine, ignored: frozenset[str], *, is_stale: bool) -> None:
+        """Judge a line that is not complete; it is judged again when it is.
+
+        Until it is stale only those rules look at it that no later byte could veto.
         """
-        if not is_partial:
-            self._remember(found)
-            self._wake(found)
-        self._hits(found, is_ignored=is_ignored, is_partial=is_partial)
-        if not is_partial:
-            self._end_block(found)
+        if found.at.seq != self._judged_seq:
+            self._judged_seq = found.at.seq
+            self._judged = set()
+        hits = self._judge(found, ignored, can_be_vetoed=is_stale)
+        self._judged.update(hits)
         self._set_deadline()
 
     def passed(self, seq: int, at: Moment) -> None:
@@ -116,16 +127,14 @@ class Faults:
 
     def quiet(self, seq: int, at: Moment) -> None:
         """Note that nothing more comes for now: waits end, and so does the block."""
-        waiting, self._waiting = self._waiting, []
-        for each in sorted(waiting, key=lambda w: (w.deadline(), w.hit.seq)):
-            self._decide(each)
+        self._decide_all()
         if self._block:
             self._close(max(seq, self._block.opened_seq), "quiet", at)
         self._set_deadline()
 
     def booted(self, at: Moment) -> None:
         """Note that a new start begins with this line."""
-        self.quiet_waits()
+        self._decide_all()
         if self._block:
             self._close(max(at.seq - 1, self._block.opened_seq), "boot", at)
         self._floor_seq = at.seq
@@ -136,12 +145,6 @@ class Faults:
         if self._block and at.seq > self._block.opened_seq:
             self._close(at.seq - 1, "prompt", at)
             self._set_deadline()
-
-    def quiet_waits(self) -> None:
-        """Decide every hit that waits, with what is known now."""
-        waiting, self._waiting = self._waiting, []
-        for each in sorted(waiting, key=lambda w: (w.deadline(), w.hit.seq)):
-            self._decide(each)
 
     def forget_patterns(self) -> None:
         """Forget the ids of patterns: they mean something else from now on."""
@@ -172,53 +175,50 @@ class Faults:
             self._waiting.remove(waiting)
             self._emit(waiting.hit, waiting.compiled)
 
+    def _decide_all(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for each in sorted(waiting, key=lambda w: (w.deadline(), w.hit.seq)):
+            self._decide(each)
+
     def _decide(self, waiting: _Waiting) -> None:
         """Drop what was not confirmed in time, let pass what was not vetoed."""
         if not waiting.needs_until and not waiting.gate_until:
             self._emit(waiting.hit, waiting.compiled)
 
-    def _hits(
-        self, found: FoundLine, *, is_ignored: Callable[[str], bool], is_partial: bool
-    ) -> None:
+    def _judge(
+        self, found: FoundLine, ignored: frozenset[str], *, can_be_vetoed: bool = True
+    ) -> list[str]:
+        """Find what hits the line and return the ids; only the sharper of parent and child does."""
         candidates: dict[str, RulePatterns] = {}
         for use in found.uses:
             for compiled in use.rules:
-                if self._is_candidate(found, compiled, is_ignored, is_partial=is_partial):
-                    candidates[compiled.rule.id] = compiled
-        sharper = {vaguer for compiled in candidates.values() for vaguer in compiled.ancestors}
-        for rule_id, compiled in candidates.items():
-            if rule_id in sharper:
-                continue
-            if is_partial:
-                self._judged.add(rule_id)
-            self._found(found, compiled)
+                rule = compiled.rule
+                if rule.id in ignored or (compiled.unless and not can_be_vetoed):
+                    continue
+                if self._is_candidate(found, compiled):
+                    candidates[rule.id] = compiled
+        vaguer = {rule_id for compiled in candidates.values() for rule_id in compiled.ancestors}
+        hits = [rule_id for rule_id in candidates if rule_id not in vaguer]
+        for rule_id in hits:
+            self._found(found, candidates[rule_id])
+        return hits
 
-    def _is_candidate(
-        self,
-        found: FoundLine,
-        compiled: RulePatterns,
-        is_ignored: Callable[[str], bool],
-        *,
-        is_partial: bool,
-    ) -> bool:
+    def _is_candidate(self, found: FoundLine, compiled: RulePatterns) -> bool:
         rule, seq = compiled.rule, found.at.seq
         if self._packs and rule.pack not in self._packs:
             return False
-        if seq == self._judged_seq:
-            if rule.id in self._judged:
-                return False
-        elif is_partial:
-            self._judged_seq = seq
-            self._judged = set()
-        if is_ignored(rule.id) or found.view.has(compiled.unless):
+        if seq == self._judged_seq and rule.id in self._judged:
+            return False
+        if found.view.has(compiled.unless):
             return False
         near = rule.unless_near
-        return near is None or not self._is_near(compiled.near, seq - near.before, seq)
+        if near is None:
+            return True
+        is_here = bool(compiled.near & found.patterns)
+        return not (is_here or self._is_near(compiled.near, seq - near.before, seq))
 
     def _is_near(self, patterns: Iterable[int], first_seq: int, last_seq: int) -> bool:
-        return any(
-            first_seq <= seq <= last_seq for p in patterns for seq in self._seen.get(p, ())
-        )
+        return any(first_seq <= seq <= last_seq for p in patterns for seq in self._seen.get(p, ()))
 
     def _found(self, found: FoundLine, compiled: RulePatterns) -> None:
         rule, seq = compiled.rule, found.at.seq
@@ -331,7 +331,7 @@ class Faults:
         if block and found.at.seq > block.opened_seq and block.ends & found.patterns:
             self._close(found.at.seq, "end", found.at)
 
-    def _close(self, last_seq: int, reason: str, at: Moment) -> None:
+    def _close(self, last_seq: int, reason: EndReason, at: Moment) -> None:
         block = self._block
         if not block:
             return

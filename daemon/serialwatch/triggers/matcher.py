@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 
 import hyperscan as hs
 
-from serialwatch.triggers.patterns import Pattern, compile_database, compile_pattern, scanned_patterns
+from serialwatch.triggers.patterns import (
+    Pattern,
+    compile_database,
+    compile_pattern,
+    scanned_patterns,
+)
 from serialwatch.triggers.ruleset import (
     BootMarker,
     Ignore,
@@ -129,9 +134,7 @@ def _uses(
     return uses
 
 
-def _rule_patterns(
-    rule: Rule, ids: Mapping[str, int], parents: Mapping[str, str]
-) -> RulePatterns:
+def _rule_patterns(rule: Rule, ids: Mapping[str, int], parents: Mapping[str, str]) -> RulePatterns:
     block, needs, near = rule.block, rule.needs, rule.unless_near
     return RulePatterns(
         rule=rule,

@@ -49,6 +49,11 @@ class Recent:
         self._looked_to = 0
         self._looked_s = _NONE
 
+    @property
+    def end(self) -> int:
+        """Return the offset behind the newest line."""
+        return len(self._chunks[-1].view) if self._chunks else 0
+
     def lines_before(self, offset: int, count: int) -> list[bytes]:
         """Return up to so many lines before the one that starts at `offset` of the last chunk."""
         found: list[bytes] = []
@@ -112,7 +117,7 @@ class Recent:
             if chunk.newest_s is None:
                 chunk.newest_s = _highest(chunk.view)
             newest = max(newest, chunk.newest_s)
-        if offset > self._looked_to:
+        if self._chunks and offset > self._looked_to:
             here = _highest(self._chunks[-1].view, self._looked_to, offset)
             self._looked_s = max(self._looked_s, here)
             self._looked_to = offset
@@ -124,7 +129,8 @@ class Recent:
         self._looked_to = offset
         for chunk in self._chunks:
             chunk.newest_s = _NONE
-        self._chunks[-1].newest_s = None
+        if self._chunks:
+            self._chunks[-1].newest_s = None
 
     def _drop(self) -> None:
         dropped = []

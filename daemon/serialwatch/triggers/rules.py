@@ -200,7 +200,8 @@ class _Rule(_Table):
 class _Boot(_Table):
     match: _SomeStrings
     ecosystem: str
-    stage: Annotated[int, Field(ge=1, le=5)]
+    stage: Annotated[int, Field(ge=0, le=5)]
+    alone: bool = False
     window_s: _Seconds = 10.0
     state: rs.DeviceState | None = None
     cause: BootCause | None = None
@@ -221,8 +222,9 @@ class _Boot(_Table):
         _check_causes(self.fields, self.causes)
 
     def made(self, source: str) -> rs.BootMarker:
-        plain = self.model_dump(exclude={"causes"})
-        return rs.BootMarker(**plain, causes=tuple(self.causes.items()), source=source)
+        plain = self.model_dump(exclude={"alone", "causes"})
+        starts = self.alone or self.stage == 1
+        return rs.BootMarker(**plain, is_start_alone=starts, causes=tuple(self.causes.items()), source=source)
 
 
 class _Cause(_Table):

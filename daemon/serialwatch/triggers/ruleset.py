@@ -115,7 +115,8 @@ class BootMarker:
 
     ecosystem: str
     match: tuple[str, ...]
-    stage: int  # 1 first, 2 firmware, 3 loader, 4 kernel or application, 5 user space
+    stage: int  # 0 resets itself, 1 first, 2 firmware, 3 loader, 4 kernel or app, 5 user space
+    is_start_alone: bool  # even if nothing was seen before
     window_s: float  # later stages of the same start come within it; 0: whenever they like
     state: DeviceState | None
     cause: BootCause | None

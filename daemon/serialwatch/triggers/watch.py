@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from serialwatch.records import Boot, Finding, Hit, Lines, Ready
 from serialwatch.titles import normalise
-from serialwatch.triggers.boots import OPENED_S, Banner, Boots
+from serialwatch.triggers.boots import OPENED_S, Banner, Boots, Start
 from serialwatch.triggers.detectors.boot_loop import BootLoop
 from serialwatch.triggers.detectors.counter import CounterRise, Counters
 from serialwatch.triggers.detectors.fault import Fault
@@ -16,8 +17,8 @@ from serialwatch.triggers.detectors.silence import Silence
 from serialwatch.triggers.detectors.storm import LineRates, Second, Storm
 from serialwatch.triggers.faults import MAX_RAW, MAX_TITLE, Faults, FoundLine, readable
 from serialwatch.triggers.matcher import Matcher, Uses
-from serialwatch.triggers.moments import S, Moment
-from serialwatch.triggers.patterns import LineView, Pattern, compile_pattern
+from serialwatch.triggers.moments import Moment, S
+from serialwatch.triggers.patterns import LineView, compile_pattern
 from serialwatch.triggers.recent import Recent, kernel_stamp_s
 from serialwatch.triggers.ruleset import (
     BootLoopDetector,
@@ -40,7 +41,9 @@ _CAUSE_NS = 3 * S // 10  # but not longer than that
 _CONTEXT_LINES = 3  # before a banner: did somebody type something?
 _EXPECTED_S = {"flash": 120.0, "reset": 30.0, "note": 10.0}  # after such a marker
 _NOISY_NS = 2 * S  # after a start or an open the line may glitch
-_ALL = frozenset[str]()
+_DOWN_LINES = 20  # what a board still prints after it said that it stops
+_FAULT_LINES = 200  # a board that is silent after an error has its incident already
+_LIKE_A_PROMPT = re.compile(rb"[$#>%:?\]] ?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +54,467 @@ class WatchOptions:
     ready: str = ""  # pattern of the line that ends a boot; the matcher must know it
     packs: tuple[str, ...] = ()  # rules to apply; empty: all
     bit_rate: int | None = None  # bit/s; None: no such thing on this port
+
+
+class PortWatch:
+    """Watches one port: fed with its lines and the time, it answers with what it found.
+
+    Times are CLOCK_MONOTONIC and never go back. All of it is a function of the bytes and the times,
+    not of how they are cut into chunks.
+    """
+
+    def __init__(
+        self, port: str, matcher: Matcher, options: WatchOptions | None = None, boot: int = 0
+    ) -> None:
+        self.port = port
+        self._options = options or WatchOptions()
+        self._ecosystems: set[str] = set()
+        self._boots = Boots(boot)
+        self._faults = Faults(port, self._options.packs, self._boots, self._ecosystems, self._tell)
+        self._recent = Recent()
+        self._typed = Typed()
+        self._rates = LineRates()
+        self._out: list[Finding] = []
+        slow = (self._options.bit_rate or _SLOW_BIT_RATE) < _SLOW_BIT_RATE
+        self._quiet_ns = _SLOW_QUIET_NS if slow else QUIET_NS
+        self._last = Moment(0, 0, 0)  # line
+        self._heard_ns = 0  # anything
+        self._held: tuple[Start, str] | None = None  # a start that is not told yet, its banner
+        self._partial: tuple[Moment, bytes] | None = None
+        self._is_stale = False  # the partial line was judged for good
+        self._is_at_prompt = False
+        self._down_seq: int | None = None  # line that announced an end or a sleep
+        self._fault_seq: int | None = None  # newest error
+        self._quiet_until_ns = -1  # window after a flash, reset or mark
+        self._noisy_until_ns = -1
+        self._take(matcher)
+
+    @property
+    def boot(self) -> int:
+        """Return the number of the boot that lines belong to now."""
+        return self._boots.number
+
+    @property
+    def ecosystems(self) -> frozenset[str]:
+        """Return what the port's banners have shown it to run."""
+        return frozenset(self._ecosystems)
+
+    def fed(self, lines: Lines) -> list[Finding]:
+        """Take complete lines."""
+        mono_ns = lines.mono_ns
+        if mono_ns - self._heard_ns >= _CAUSE_NS:
+            self._settle(mono_ns)
+        view = strip_escapes(lines.text)
+        self._recent.fed(lines.first_seq, view)
+        second = self._rates.fed(lines.first_seq, lines.count, view, mono_ns)
+        if second:
+            self._passed_second(second)
+        for silence in self._silences:
+            silence.heard(mono_ns)
+        self._heard_ns = mono_ns
+        self._partial = None
+        self._is_at_prompt = False
+        if hits := self._matcher.scan(view):
+            self._judge(lines, view, hits)
+        last_seq = lines.first_seq + lines.count - 1
+        self._last = Moment(last_seq, mono_ns, lines.utc_ns)
+        if self._faults.deadline <= last_seq:
+            self._faults.passed(last_seq, self._last)
+        if self._held:
+            self._tell_start_if_due(last_seq)
+        return self._told()
+
+    def partial(self, seq: int, text: bytes, mono_ns: int, utc_ns: int) -> list[Finding]:
+        """Take a line that was not finished within 100 ms; it comes again when it grows or ends."""
+        at = Moment(seq, mono_ns, utc_ns)
+        for silence in self._silences:
+            silence.heard(mono_ns)
+        self._heard_ns = mono_ns
+        self._partial = (at, text)
+        self._is_stale = False
+        self._judge_partial(at, text, is_stale=False)
+        return self._told()
+
+    def tick(self, mono_ns: int, utc_ns: int) -> list[Finding]:
+        """Let time pass; call it some 20 times a second."""
+        self._settle(mono_ns)
+        second = self._rates.tick(mono_ns)
+        if second:
+            self._passed_second(second)
+        for silence in self._silences:
+            if silence.is_due(mono_ns) and not self._is_silence_explained(mono_ns):
+                line, seq = self._last_said()
+                self._detected(
+                    silence.judge(line, seq, mono_ns), Moment(self._last.seq, mono_ns, utc_ns)
+                )
+        return self._told()
+
+    def marked(self, kind: str, mono_ns: int) -> None:
+        """Note a marker: after a flash, a reset or a note restarts and noise are wanted."""
+        if kind == "open":
+            self.opened(mono_ns)
+        elif window_s := _EXPECTED_S.get(kind):
+            until_ns = mono_ns + round(window_s * S)
+            self._quiet_until_ns = max(self._quiet_until_ns, until_ns)
+            self._boots.expect(until_ns)
+
+    def opened(self, mono_ns: int) -> None:
+        """Note that the port was opened; that alone resets many boards."""
+        self._boots.expect(mono_ns + round(OPENED_S * S))
+        self._noisy_until_ns = max(self._noisy_until_ns, mono_ns + _NOISY_NS)
+        for rise in self._rises:
+            rise.reset()
+        for silence in self._silences:
+            silence.stop()
+
+    def lost(self, mono_ns: int) -> list[Finding]:
+        """Note that the port is gone: nothing more comes for now."""
+        at = Moment(self._last.seq, mono_ns, self._last.utc_ns)
+        self._tell_start()
+        self._faults.quiet(self._last.seq, at)
+        for silence in self._silences:
+            silence.stop()
+        self._partial = None
+        return self._told()
+
+    def wrote(self, data: bytes, mono_ns: int) -> None:
+        """Note what was written to the board."""
+        if self._typed.wrote(data, mono_ns):
+            self._boots.going_down("restart", Moment(self._last.seq, mono_ns, 0))
+
+    def counters(self, counters: Counters, mono_ns: int, utc_ns: int) -> list[Finding]:
+        """Take the UART's error counters, about once a second."""
+        at = Moment(self._last.seq, mono_ns, utc_ns)
+        for rise in self._rises:
+            is_line_noise = not {"overrun", "buffer_overrun"} & set(rise.told.counters)
+            is_quiet = is_line_noise and mono_ns < self._noisy_until_ns
+            self._detected(rise.counted(counters, mono_ns, is_quiet=is_quiet), at)
+        return self._told()
+
+    def swap(self, matcher: Matcher) -> None:
+        """Go on with other rules."""
+        self._faults.forget_patterns()
+        self._boots.forget_patterns()
+        self._take(matcher)
+
+    def _take(self, matcher: Matcher) -> None:
+        self._matcher = matcher
+        self._own_ready = matcher.ready[self._options.ready] if self._options.ready else None
+        detectors = matcher.ruleset.detectors
+        bit_rate = self._options.bit_rate
+        self._rises = [CounterRise(d) for d in detectors if isinstance(d, CounterDetector)]
+        self._loops = [BootLoop(d) for d in detectors if isinstance(d, BootLoopDetector)]
+        self._storms = [Storm(d, bit_rate) for d in detectors if isinstance(d, StormDetector)]
+        self._silences = [Silence(d) for d in detectors if isinstance(d, SilenceDetector)]
+        self._interrupts = [
+            InterruptStorm(d) for d in detectors if isinstance(d, InterruptStormDetector)
+        ]
+
+    def _told(self) -> list[Finding]:
+        if not self._out:
+            return []
+        out, self._out = self._out, []
+        return out
+
+    # Lines
+
+    def _judge(self, lines: Lines, view: bytes, hits: list[tuple[int, int]]) -> None:
+        """Go through the lines in which something matched, in their order."""
+        hits.sort(key=_end)
+        raw_lines: list[bytes] | None = None
+        start, line_end, index = 0, view.find(b"\n"), 0
+        patterns: set[int] = set()
+        grouped: list[tuple[int, int, int, int, set[int]]] = []
+        for pattern, end in hits:
+            if end > line_end or not patterns:
+                next_start = view.rfind(b"\n", start, end) + 1 or start
+                index += view.count(b"\n", start, next_start)
+                start, line_end = next_start, view.find(b"\n", end)
+                patterns = set()
+                grouped.append((index, start, line_end, end, patterns))
+            patterns.add(pattern)
+        for index, start, line_end, first_end, patterns in grouped:
+            if view is lines.text:
+                raw = view[start:line_end]
+            else:
+                raw_lines = raw_lines or lines.text.split(b"\n")
+                raw = raw_lines[index]
+            at = Moment(lines.first_seq + index, lines.mono_ns, lines.utc_ns)
+            shown = _window(view, start, line_end, first_end)
+            self._line(at, shown, raw.rstrip(b"\r"), patterns, start)
+
+    def _line(self, at: Moment, shown: bytes, raw: bytes, patterns: set[int], offset: int) -> None:
+        """Judge one line; `offset` is where it starts in the newest chunk of the view."""
+        if self._faults.deadline < at.seq:
+            self._faults.passed(at.seq - 1, at)
+        if self._held:
+            self._tell_start_if_due(at.seq - 1)
+        found = self._found(at, shown, raw, patterns)
+        if not found.patterns:
+            return
+        numbered = list(zip(sorted(found.patterns), found.uses, strict=True))
+        banners: list[Banner] = []
+        for number, use in numbered:
+            if use.shutdowns:
+                self._going_down(use, at, offset)
+            if use.boots:
+                banners += self._banners(number, use, found.view, offset)
+        if banners:
+            self._banner(banners, at, shown, offset)
+        for number, use in numbered:
+            for cause in use.causes:
+                self._ecosystems.add(cause.ecosystem)
+                self._boots.printed(_printed_cause(cause, found.view))
+            for told in self._interrupts if use.counters else ():
+                self._counter(told, found)
+            self._prompt_or_ready(number, use, at)
+        self._faults.line(found, self._ignored(found, offset))
+        if self._held:
+            self._tell_start_if_due(at.seq)
+
+    def _judge_partial(self, at: Moment, text: bytes, *, is_stale: bool) -> None:
+        shown = strip_escapes(text)[:MAX_RAW]
+        hits = self._matcher.scan(shown)
+        if not hits:
+            return
+        found = self._found(at, shown, text, {pattern for pattern, _ in hits})
+        for number, use in zip(sorted(found.patterns), found.uses, strict=True):
+            self._prompt_or_ready(number, use, at)
+            self._is_at_prompt = self._is_at_prompt or bool(use.prompts)
+        ignored = self._ignored(found, self._recent.end)
+        if ignored is not None:
+            self._faults.partial(found, ignored, is_stale=is_stale)
+
+    def _found(self, at: Moment, shown: bytes, raw: bytes, patterns: set[int]) -> FoundLine:
+        """Check what Hyperscan found but could not be sure of."""
+        view = LineView(shown)
+        all_uses = self._matcher.uses
+        sure = frozenset(
+            number
+            for number in patterns
+            if not all_uses[number].pattern.is_anchored or view.search(all_uses[number].pattern)
+        )
+        return FoundLine(at, view, raw, sure, [all_uses[number] for number in sorted(sure)])
+
+    def _ignored(self, found: FoundLine, offset: int) -> frozenset[str] | None:
+        """Return the rules that are not to look at the line; None: none may."""
+        if not any(use.rules for use in found.uses):
+            return None
+        ignored: set[str] = set()
+        for use in found.uses:
+            for ignore in use.ignores:
+                if not ignore.rules:
+                    return None
+                ignored.update(ignore.rules)
+        text = found.view.text
+        if self._typed.is_echo(text, found.at.mono_ns) or self._recent.is_replay(text, offset):
+            return None
+        return frozenset(ignored)
+
+    # Boots
+
+    def _banners(self, number: int, use: Uses, view: LineView, offset: int) -> list[Banner]:
+        return [
+            Banner(number, marker, marker.cause or _printed_cause(marker, view))
+            for marker in use.boots
+            if not self._comes_after(marker.unless_after, offset)
+        ]
+
+    def _comes_after(self, sources: Sequence[str], offset: int) -> bool:
+        if not sources:
+            return False
+        patterns = [compile_pattern(source) for source in sources]
+        before = self._recent.lines_before(offset, _CONTEXT_LINES)
+        return any(LineView(line).has(patterns) for line in before)
+
+    def _going_down(self, use: Uses, at: Moment, offset: int) -> None:
+        for shutdown in use.shutdowns:
+            if shutdown.after and not self._comes_after(shutdown.after, offset):
+                continue
+            self._boots.going_down(shutdown.leads_to, at)
+            self._down_seq = at.seq
+
+    def _banner(self, banners: list[Banner], at: Moment, shown: bytes, offset: int) -> None:
+        banners.sort(key=lambda banner: banner.marker.stage)
+        self._ecosystems.update(banner.marker.ecosystem for banner in banners)
+        self._tell_start_if_due(at.seq - 1)
+        if not self._boots.banner(banners, at):
+            if banners[0].marker.state == "kernel":
+                self._recent.forget_stamps(offset)
+            return
+        self._tell_start()
+        self._faults.booted(at)
+        self._recent.forget_stamps(offset)
+        if self._boots.start:
+            self._held = (self._boots.start, readable(shown)[:MAX_TITLE])
+        self._down_seq = self._fault_seq = None
+        self._noisy_until_ns = at.mono_ns + _NOISY_NS
+        for silence in self._silences:
+            silence.learn_anew()
+
+    def _tell_start_if_due(self, seq: int) -> None:
+        """Tell a start once the device gave its cause, or when it is late to do so."""
+        if self._held is None:
+            return
+        start, _ = self._held
+        is_known = start.printed not in (None, "unknown")
+        if is_known or seq >= start.at.seq + _CAUSE_LINES:
+            self._tell_start()
+
+    def _tell_start(self) -> None:
+        if self._held is None:
+            return
+        start, marker = self._held
+        self._held = None
+        self._out.append(
+            Boot(
+                port=self.port,
+                number=start.number,
+                seq=start.at.seq,
+                ecosystem=start.ecosystem,
+                cause=start.cause,
+                marker=marker,
+                mono_ns=start.at.mono_ns,
+                utc_ns=start.at.utc_ns,
+                is_expected=start.is_expected,
+            )
+        )
+        for loop in self._loops:
+            self._detected(loop.started(start), start.at)
+
+    def _prompt_or_ready(self, number: int, use: Uses, at: Moment) -> None:
+        if use.prompts:
+            self._faults.prompted(at)
+        if self._own_ready is None:
+            is_ready = bool(use.ready) or any(prompt.is_ready for prompt in use.prompts)
+            self._ecosystems.update(ready.ecosystem for ready in use.ready)
+        else:
+            is_ready = number == self._own_ready
+        if is_ready and self._boots.ready():
+            self._tell(Ready(self.port, at.seq, self._boots.number, at.mono_ns, at.utc_ns))
+            for loop in self._loops:
+                loop.ready()
+            for silence in self._silences:
+                silence.learn_anew()
+
+    # Detectors
+
+    def _counter(self, told: InterruptStorm, found: FoundLine) -> None:
+        for source in told.told.fields:
+            if match := found.view.search(compile_pattern(source)):
+                irq = readable(match["irq"])
+                count = sum(map(int, match["count"].split()))
+                stamp_s = kernel_stamp_s(found.view.text)
+                self._detected(told.counter(irq, count, found.at, stamp_s), found.at, found.raw)
+                return
+
+    def _passed_second(self, second: Second) -> None:
+        at = Moment(second.seq, (second.number + 1) * S, self._last.utc_ns)
+        if second.is_about_interrupts and self._interrupts:
+            for told in self._interrupts:
+                self._detected(told.passed(second), at, second.line)
+            return
+        is_quiet = at.mono_ns <= self._quiet_until_ns
+        for storm in self._storms:
+            self._detected(storm.passed(second, is_quiet=is_quiet), at)
+
+    def _is_silence_explained(self, mono_ns: int) -> bool:
+        if self._is_at_prompt or mono_ns <= self._quiet_until_ns:
+            return True
+        if self._boots.state == "shutdown":
+            return True
+        if self._partial and _LIKE_A_PROMPT.search(strip_escapes(self._partial[1])):
+            return True
+        seq = self._last.seq
+        return any(
+            since is not None and seq - since <= lines
+            for since, lines in ((self._down_seq, _DOWN_LINES), (self._fault_seq, _FAULT_LINES))
+        )
+
+    def _last_said(self) -> tuple[bytes, int]:
+        if self._partial and self._partial[1].strip():
+            at, text = self._partial
+            return strip_escapes(text)[:MAX_RAW], at.seq
+        line, seq = self._recent.last_line()
+        return line[:MAX_RAW], seq
+
+    def _detected(self, fault: Fault | None, at: Moment, raw: bytes = b"") -> None:
+        if not fault:
+            return
+        told = fault.detector
+        title = readable(fault.title.encode("utf-8", errors="backslashreplace"))[:MAX_TITLE]
+        self._tell(
+            Hit(
+                port=self.port,
+                trigger=told.id,
+                severity=fault.severity,
+                tier="specific",
+                title=title,
+                key=fault.key or normalise(title),
+                seq=fault.seq,
+                block_first=fault.first_seq or fault.seq,
+                boot=self._boots.number,
+                mono_ns=at.mono_ns,
+                utc_ns=at.utc_ns,
+                raw=(fault.raw or raw)[:MAX_RAW],
+                fields=dict(fault.fields),
+                knowledge=told.knowledge,
+                holdoff_s=told.holdoff_s,
+            )
+        )
+
+    # Time and answers
+
+    def _settle(self, mono_ns: int) -> None:
+        """Decide what silence decides."""
+        if self._held and mono_ns - self._held[0].at.mono_ns >= _CAUSE_NS:
+            self._tell_start()
+        if mono_ns - self._heard_ns < self._quiet_ns:
+            return
+        if self._partial and not self._is_stale:
+            self._is_stale = True
+            self._judge_partial(*self._partial, is_stale=True)
+        if self._faults.is_waiting:
+            at = Moment(self._last.seq, self._heard_ns + self._quiet_ns, self._last.utc_ns)
+            self._faults.quiet(self._last.seq, at)
+
+    def _tell(self, finding: Finding) -> None:
+        """Answer with a finding, behind the start that it belongs to."""
+        self._tell_start()
+        if not isinstance(finding, Hit):
+            self._out.append(finding)
+            return
+        at = Moment(finding.seq, finding.mono_ns, finding.utc_ns)
+        if finding.severity == "critical":
+            self._boots.faulted(at)
+        if finding.severity in ("error", "critical"):
+            self._fault_seq = finding.seq
+        is_rule = self._matcher.ruleset.detector(finding.trigger) is None
+        if is_rule and self._options.expect_faults:
+            finding = replace(finding, severity="note")
+        self._out.append(finding)
+        if is_rule:
+            irq = finding.fields.get("irq", "")
+            for told in self._interrupts:
+                self._detected(told.rule_hit(finding.trigger, irq, at), at, finding.raw)
+
+
+def _end(hit: tuple[int, int]) -> int:
+    return hit[1]
+
+
+def _window(view: bytes, start: int, end: int, first_end: int) -> bytes:
+    """Return the line, or at most 4 KiB of it around what was found first."""
+    if first_end - start > MAX_RAW:
+        start = first_end - MAX_RAW // 2
+    return view[start : min(end, start + MAX_RAW)].rstrip(b"\r")
+
+
+def _printed_cause(told: BootMarker | ResetCause, view: LineView) -> PrintedCause | None:
+    for source in told.fields:
+        if match := view.search(compile_pattern(source)):
+            value = (match.groupdict().get("cause") or b"").strip()
+            for pattern, cause in told.causes:
+                if compile_pattern(pattern).regex.fullmatch(value):
+                    return cause
+    return None

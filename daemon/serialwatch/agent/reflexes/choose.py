@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from serialwatch.agent.case import Case, Register, Story
+from serialwatch.agent.case import Case, Story
 from serialwatch.agent.device_text import readable
 from serialwatch.agent.reflexes.cortexm import tell_zephyr
-from serialwatch.agent.reflexes.esp import tell_boot_loop, tell_esp_panic
+from serialwatch.agent.reflexes.esp import tell_boot_loop, tell_esp_panic, tell_esp_stop
 from serialwatch.agent.reflexes.general import tell_anything
 from serialwatch.agent.reflexes.link import tell_overrun, tell_silence
 from serialwatch.agent.reflexes.linux import tell_irq, tell_oops, tell_panic, tell_storm
@@ -27,28 +27,24 @@ def reflex_for(case: Case) -> Reflex:
     return tell_anything
 
 
-def registers(lines: Sequence[Line]) -> list[Register]:
-    """Return the fault registers that `lines` show, each value once, at most eight."""
-    found: dict[tuple[str, int], Register] = {}
+def register_lines(lines: Sequence[Line], most: int = 6) -> list[Line]:
+    """Return the lines that show a fault register, each value once."""
+    found: dict[tuple[str, ...], Line] = {}
     for line in lines:
-        text = readable(line.raw)
-        for register, pattern in _REGISTERS:
-            for match in pattern.finditer(text):
-                value = match.group(1)
-                number = int(value, 0 if value.startswith("0x") or register == "esp8266" else 16)
-                found.setdefault((register, number), Register(register, value, line))
-    return list(found.values())[:8]
+        if values := tuple(m.group().lower() for m in _REGISTER.finditer(readable(line.raw))):
+            found.setdefault(values, line)
+    return list(found.values())[:most]
 
 
-_REGISTERS = (
-    ("esr", re.compile(r"\besr(?:_el\d)?\b[ :=]+(0x[0-9a-f]{1,16})\b", re.IGNORECASE)),
-    ("cfsr", re.compile(r"\bCFSR *[:=] *(?:0x)?([0-9a-f]{8})\b", re.IGNORECASE)),
-    ("hfsr", re.compile(r"\bHFSR *[:=] *(?:0x)?([0-9a-f]{8})\b", re.IGNORECASE)),
-    ("mcause", re.compile(r"\bmcause *[:=] *(0x[0-9a-f]{1,16}|\d{1,2})\b", re.IGNORECASE)),
-    ("exccause", re.compile(r"\bEXCCAUSE *: *(0x[0-9a-f]{1,8})\b")),
-    ("esp8266", re.compile(r"^\s*Exception \((\d{1,2})\):")),
-    ("esp_reset", re.compile(r"\brst:(0x[0-9a-f]{1,2})\b")),
-    ("init_exit", re.compile(r"\bexitcode=(0x[0-9a-f]{1,8})\b")),
+_REGISTER = re.compile(
+    r"\besr(?:_el\d)?\b\s*[:=]?\s*0x[0-9a-f]+"
+    r"|\b[id]?fsr\s*[:=]?\s*0x[0-9a-f]+"
+    r"|\b(?:C|H|MM|B|U)FSR\s*[:=]\s*(?:0x)?[0-9a-f]+"
+    r"|\b[ms]cause\s*[:=]\s*(?:0x)?[0-9a-f]+"
+    r"|\bEXCCAUSE\s*[:=]?\s*(?:0x)?[0-9a-f]+|\bException \(\d+\):"
+    r"|\brst:0x[0-9a-f]+|\brst cause: ?\d+"
+    r"|\bexitcode=0x[0-9a-f]+|Internal error: (?:Oops)?: [0-9a-f]+",
+    re.IGNORECASE,
 )
 
 # The first that fits the trigger speaks; a start that ends with a dot is a whole pack.
@@ -71,6 +67,13 @@ _REFLEXES: Sequence[tuple[str, Reflex]] = (
     ("linux.uart_fifo_overrun", tell_overrun),
     ("link.rx_overrun_host", tell_overrun),
     ("esp.guru", tell_esp_panic),
+    ("esp.int_wdt", tell_esp_panic),
+    ("esp.stack_overflow", tell_esp_panic),
+    ("esp.abort", tell_esp_stop),
+    ("esp.assert", tell_esp_stop),
+    ("esp.error_check", tell_esp_stop),
+    ("esp.heap_corrupt", tell_esp_stop),
+    ("esp.stack_smash", tell_esp_stop),
     ("boot.loop", tell_boot_loop),
     ("zephyr.", tell_zephyr),
     ("cortexm.", tell_zephyr),

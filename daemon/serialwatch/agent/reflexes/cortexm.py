@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from serialwatch.agent.case import Case, Story, name
-from serialwatch.agent.reflexes.general import SURE, tell_anything
+from serialwatch.agent.reflexes.general import SURE, tell_anything, tell_register
 
 
 def tell_zephyr(case: Case, story: Story) -> None:
@@ -37,12 +37,11 @@ def tell_zephyr(case: Case, story: Story) -> None:
         claim = f"A {what}: {name(case.incident.title, 120)}."
     story.conclude("cause", claim, [fault, *lines], knowledge=True)
     if cfsr is not None:
-        story.mark(cfsr.register.line)
-        story.conclude("inference", cfsr.text, [cfsr.register.line], decoded=[cfsr], knowledge=True)
+        tell_register(story, cfsr)
     pc = case.find(_FAULT_PC)
-    thread = case.find(_THREAD)
     if pc is not None:
         story.mark(pc.line, "where")
+        thread = case.find(_THREAD)
         who = f", in thread {name(thread['thread'])}" if thread and thread["thread"] else ""
         story.conclude(
             "observation",

@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 
 from serialwatch.agent.case import Case, Story, name
-from serialwatch.agent.reflexes.general import LIKELY, SURE, is_null, tell_anything, tell_loop
+from serialwatch.agent.reflexes.general import (
+    LIKELY,
+    SURE,
+    is_null,
+    tell_anything,
+    tell_loop,
+    tell_register,
+)
 
 
 def tell_esp_panic(case: Case, story: Story) -> None:
@@ -20,32 +27,33 @@ def tell_esp_panic(case: Case, story: Story) -> None:
     story.headline = f"ESP panic on core {fault['core']}: {reason}"
     address = case.find(_EXCVADDR) or case.find(_EXCVADDR, case.lines)
     cause = case.register("exccause") or case.register("mcause")
-    if address is not None and is_null(address["address"]) and "Prohibited" in reason:
-        verb = {"LoadProhibited": "read", "StoreProhibited": "written"}.get(reason, "used")
+    verb = _access(reason)
+    if address is not None and verb and is_null(address["address"]):
         story.headline = f"ESP panic: NULL pointer {verb} ({reason})"
-        story.conclude(
-            "cause",
-            f"A pointer near NULL was {verb}: {reason} at address {address['address']}.",
-            [fault.line, address.line],
-            knowledge=True,
-        )
-    elif address is not None and "Prohibited" in reason:
-        story.conclude(
-            "cause",
-            f"The firmware used address {address['address']}, which it must not: {reason}.",
-            [fault.line, address.line],
-            knowledge=True,
-        )
+        words = f"A pointer near NULL was {verb}: {reason} at address {address['address']}."
+        story.conclude("cause", words, [fault.line, address.line], knowledge=True)
+    elif address is not None and verb:
+        words = f"Address {address['address']} was {verb}, which is not allowed: {reason}."
+        story.conclude("cause", words, [fault.line, address.line], knowledge=True)
     else:
         story.conclude("cause", f"The chip panicked: {reason}.", [fault.line], knowledge=True)
     if cause is not None:
-        story.mark(cause.register.line)
-        story.conclude(
-            "inference", cause.text, [cause.register.line], decoded=[cause], knowledge=True
-        )
-    if trace := case.find(_BACKTRACE) or case.find(_BACKTRACE, case.lines):
-        story.mark(trace.line, "backtrace")
-        story.step("decode the backtrace with the ELF whose SHA-256 the dump names")
+        tell_register(story, cause)
+    _tell_backtrace(case, story)
+    tell_loop(case, story)
+
+
+def tell_esp_stop(case: Case, story: Story) -> None:
+    """Tell of firmware that stopped itself: abort, assertion, failed check, damaged heap."""
+    fault = case.fault
+    if fault is None or case.find(_GURU):
+        tell_esp_panic(case, story)
+        return
+    story.certainty = SURE
+    story.headline = case.incident.title
+    claim = f"The firmware stopped itself: {name(case.incident.title, 180)}."
+    story.conclude("cause", claim, [fault], knowledge=True)
+    _tell_backtrace(case, story)
     tell_loop(case, story)
 
 
@@ -64,6 +72,20 @@ def tell_boot_loop(case: Case, story: Story) -> None:
             story.mark(line, hit.trigger)
             story.conclude("observation", f"Before a restart: {name(hit.title, 180)}.", [line])
             break
+
+
+def _tell_backtrace(case: Case, story: Story) -> None:
+    if trace := case.find(_BACKTRACE) or case.find(_BACKTRACE, case.lines):
+        story.mark(trace.line, "backtrace")
+        story.step("decode the backtrace with the ELF of exactly this build")
+
+
+def _access(reason: str) -> str:
+    """Return what the panic reason says was done with the address, "" if it is about none."""
+    for word, verb in (("Load", "read"), ("Store", "written"), ("Instr", "run")):
+        if re.match(rf"{word}\w*(?:Prohibited| access fault)", reason):
+            return verb
+    return ""
 
 
 _GURU = re.compile(r"Guru Meditation Error: Core +(?P<core>\d+) panic'ed \((?P<reason>[^)]*)\)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from serialwatch.agent.case import Case, Story, name
+from serialwatch.agent.case import Case, Decoded, Story, name
 from serialwatch.agent.device_text import readable
 
 NULL_LIMIT = 0x1000  # an address below is a member of a structure at NULL
@@ -19,16 +19,16 @@ def tell_anything(case: Case, story: Story) -> None:
     if fault is None:
         tell_without_line(case, story)
         return
+    story.conclude("observation", f"The board reports: {name(case.incident.title, 180)}.", [fault])
     command = case.command
     if command is not None and command.line.seq < fault.seq:
+        story.mark(command.line, "the command")
         story.conclude(
             "observation",
             f"It came right after `{name(command['command'])}` was typed.",
             [command.line, fault],
         )
         story.unknowns.append(who_typed(case))
-    else:
-        story.conclude("observation", "The board printed this by itself.", [fault])
     tell_registers(case, story)
 
 
@@ -78,18 +78,16 @@ def tell_loop(case: Case, story: Story) -> None:
 
 def tell_registers(case: Case, story: Story) -> None:
     """Tell what the registers of the dump say."""
+    block = {line.seq for line in case.block}
     for decoded in case.decoded:
-        if decoded.register.name != "esp_reset" and decoded.register.line.seq >= (
-            case.incident.block_first
-        ):
-            story.mark(decoded.register.line)
-            story.conclude(
-                "inference",
-                decoded.text,
-                [decoded.register.line],
-                decoded=[decoded],
-                knowledge=True,
-            )
+        if decoded.line.seq in block:
+            tell_register(story, decoded)
+
+
+def tell_register(story: Story, decoded: Decoded) -> None:
+    """Tell what one register says."""
+    story.mark(decoded.line)
+    story.conclude("inference", decoded.claim, [decoded.line], decoded=[decoded], knowledge=True)
 
 
 def who_typed(case: Case) -> str:

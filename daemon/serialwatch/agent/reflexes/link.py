@@ -32,7 +32,8 @@ def tell_silence(case: Case, story: Story) -> None:
     """Tell of a board that stopped talking: what it said last."""
     story.headline = case.incident.title
     story.certainty = WEAK
-    said = [line for line in case.lines if readable(line.raw).strip()]
+    opened = case.incident.opened_utc_ns
+    said = [x for x in case.lines if x.utc_ns <= opened and readable(x.raw).strip()]
     if not said:
         tell_without_line(case, story)
         return

@@ -73,13 +73,13 @@ def tell_panic(case: Case, story: Story) -> None:
     why = name(panic["why"], 120) or "no reason given"
     story.headline = f"Kernel panic: {name(panic['why'], 60)}" if panic["why"] else "Kernel panic"
     story.mark(panic.line, "the panic")
-    exit_code = case.register("init_exit")
+    exit_code = case.register("exitcode")
     if exit_code is not None:
         story.headline = "Kernel panic: init ended"
         story.conclude(
             "cause",
-            f"The kernel's first process ended: {exit_code.text}",
-            [panic.line, exit_code.register.line],
+            f"The kernel's first process ended. {exit_code.claim}",
+            [panic.line, exit_code.line],
             decoded=[exit_code],
             knowledge=True,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from serialwatch.agent.case import Case, Decoded, Match, Story, name
-from serialwatch.agent.reflexes.general import SURE, tell_anything, who_typed
+from serialwatch.agent.reflexes.general import SURE, tell_anything, tell_register, who_typed
 
 
 def tell_uboot_abort(case: Case, story: Story) -> None:
@@ -27,16 +27,16 @@ def tell_uboot_abort(case: Case, story: Story) -> None:
         story.unknowns.append(who_typed(case))
     else:
         story.headline = f"U-Boot took {what}"
-        words = esr.text if esr else f"U-Boot took {what} while it ran by itself."
+        words = esr.claim if esr else f"U-Boot took {what} while it ran by itself."
         story.conclude("cause", words, [fault], decoded=[esr] if esr else [], knowledge=True)
-    if esr is not None:
-        story.conclude("inference", esr.text, [esr.register.line], decoded=[esr], knowledge=True)
+    if esr is not None and command is not None:
+        tell_register(story, esr)
         if (holder := _holder(case, command)) is not None:
             story.mark(holder.line)
             story.conclude(
                 "observation",
                 f"{holder['register']} holds that very address.",
-                [holder.line, *([command.line] if command else [])],
+                [holder.line, command.line],
             )
     if pc := case.find(_UBOOT_RELOC):
         story.mark(pc.line, "where, before relocation")
@@ -47,14 +47,13 @@ def _accused(command: Match, esr: Decoded | None) -> str:
     """Return the claim that a typed command did it."""
     typed = name(command["command"], 80)
     address = re.search(r"\b(?:0x)?[0-9a-fA-F]{6,16}\b", command["command"])
-    access = (esr.fields.get("access", "") if esr else "").lower()
-    if address and access in {"read", "write"}:
-        way = "A read from" if access == "read" else "A write to"
-        reason = (
-            "was not mapped" if "translation" in (esr.text.lower() if esr else "") else "failed"
-        )
+    fields = esr.fields if esr else {}
+    if address and "WnR" in fields:
+        way = "A write to" if fields["WnR"].startswith("1") else "A read from"
+        is_unmapped = "translation fault" in fields.get("DFSC", "")
+        failed = "was not mapped" if is_unmapped else "was refused"
         return (
-            f"{way} {address.group()} {reason}: the abort came right after the command `{typed}`."
+            f"{way} {address.group()} {failed}: the abort came right after the command `{typed}`."
         )
     return f"The abort came right after the command `{typed}`."
 

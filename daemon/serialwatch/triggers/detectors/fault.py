@@ -19,4 +19,5 @@ class Fault:
     key: str = ""
     seq: int = 0  # a line that shows it, 0 for none
     first_seq: int = 0  # the first line that belongs to it
+    raw: bytes = b""  # that line
     fields: Mapping[str, str] = field(default_factory=dict)

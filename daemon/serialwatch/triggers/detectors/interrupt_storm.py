@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from serialwatch.records import Severity
 from serialwatch.triggers.detectors.fault import Fault
 from serialwatch.triggers.detectors.storm import Second
-from serialwatch.triggers.moments import S, Moment
+from serialwatch.triggers.moments import Moment, S
 from serialwatch.triggers.ruleset import InterruptStormDetector
 
 _LEAST_S = 0.2  # between two readings of a counter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from serialwatch.records import Severity
 from serialwatch.triggers.detectors.fault import Fault
 from serialwatch.triggers.moments import S
 from serialwatch.triggers.patterns import LineView, compile_pattern
@@ -67,16 +68,29 @@ class Silence:
         quiet_s = (mono_ns - self._last_ns) / S
         told = self.told
         line = last_line.decode("utf-8", errors="backslashreplace").strip()
-        fields = {"seconds": f"{quiet_s:.0f}", "last_line": line[:120]}
         if quiet_s >= told.stuck_s and LineView(last_line).has(self._stuck_after):
             self._has_fired = True
             title = f"the board went silent after: {line}"
-            return Fault(told, told.stuck_severity, title, "stuck", last_seq, last_seq, fields)
+            return self._fault("stuck", told.stuck_severity, title, last_line, last_seq, quiet_s)
         if not self._is_talking() or quiet_s < max(told.limit_s, told.times * self._usual_s()):
             return None
         self._has_fired = True
         title = f"no line for {quiet_s:.0f} s from a board that was talking"
-        return Fault(told, told.severity, title, "quiet", last_seq, last_seq, fields)
+        return self._fault("quiet", told.severity, title, last_line, last_seq, quiet_s)
+
+    def _fault(
+        self, key: str, severity: Severity, title: str, line: bytes, seq: int, quiet_s: float
+    ) -> Fault:
+        return Fault(
+            detector=self.told,
+            severity=severity,
+            title=title,
+            key=key,
+            seq=seq,
+            first_seq=seq,
+            raw=line,
+            fields={"seconds": f"{quiet_s:.0f}"},
+        )
 
     def _is_talking(self) -> bool:
         span_s = self._second - self._first_second

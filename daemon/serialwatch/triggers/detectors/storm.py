@@ -129,5 +129,6 @@ class Storm:
             key=second.shape.decode("ascii", errors="replace")[:120],
             seq=second.seq,
             first_seq=self._first_seq,
+            raw=second.line,
             fields={"line": line[:120], "per_s": f"{second.lines_per_s:.0f}"},
         )

@@ -1,0 +1,39 @@
+"""Start the agent: `python -m serialwatch.agent --fd N`, N being a socket to the core."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+
+from serialwatch.agent.process import serve
+
+
+def main() -> int:
+    """Be the agent until the core closes the socket."""
+    parser = argparse.ArgumentParser(prog="python -m serialwatch.agent")
+    parser.add_argument("--fd", type=int, required=True, help="a connected socket to the core")
+    parser.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR")
+    given = parser.parse_args()
+    logging.basicConfig(
+        level=given.log_level, stream=sys.stderr, format="%(levelname)s agent: %(message)s"
+    )
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    # Ctrl-C reaches the whole process group; it is the core that ends us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        sock = socket.socket(fileno=given.fd)
+    except OSError as exc:
+        print(f"serialwatch.agent: --fd {given.fd}: {exc.strerror}", file=sys.stderr)
+        return 2
+    sock.setblocking(False)
+    asyncio.run(serve(sock, os.environ))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""A model's investigation from end to end. Importing it takes a second: the client is large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from serialwatch.agent.analyst import read_case
+from serialwatch.agent.case import Surroundings
+from serialwatch.agent.context import Submit
+from serialwatch.agent.loop import Desk, Loop, ModelRun
+from serialwatch.agent.model import ChatModel, Endpoint
+from serialwatch.agent.queue import Phase
+from serialwatch.agent.role import Role
+from serialwatch.agent.skill import Skill
+from serialwatch.agent.tools import RunTools
+from serialwatch.records import Incident, Report
+
+
+async def ask_model(
+    incident: Incident,
+    phase: Phase,
+    baseline: Report,
+    around: Surroundings,
+    *,
+    base_url: str,
+    model: str,
+    api_key: str,
+    open_tools: Callable[[Submit], RunTools],
+    skills: Iterable[Skill],
+    role: Role,
+) -> tuple[ModelRun, RunTools]:
+    """Return what a model made of the incident, and the tools it used."""
+    desk = Desk(incident, baseline, f"model {model}")
+    tools = open_tools(desk.submit)
+    case = await read_case(incident, tools, phase, around)
+    chat = ChatModel(Endpoint(base_url, model, api_key))
+    try:
+        run = await Loop(case, baseline, chat, tools, desk, tuple(skills), role).run()
+    finally:
+        await chat.close()
+    return run, tools

@@ -1,0 +1,367 @@
+"""The agent's process: takes wakes from the core, investigates, hands back reports."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from serialwatch.agent.analyst import bare_report, investigate
+from serialwatch.agent.api_key import load_api_key
+from serialwatch.agent.archive import Archive, logs_below
+from serialwatch.agent.case import Surroundings
+from serialwatch.agent.context import CtxServer, Submit
+from serialwatch.agent.core_link import CoreError, CoreLink
+from serialwatch.agent.knowledge import load_knowledge
+from serialwatch.agent.queue import Work, WorkQueue
+from serialwatch.agent.role import Role, RoleError, load_role
+from serialwatch.agent.skills import load_skills
+from serialwatch.agent.standing import Standings, carried_on, is_by_model, says_the_same
+from serialwatch.agent.tools import RunTools, page_texts
+from serialwatch.agent.trace import ROLE, RunRecord, memory_of
+from serialwatch.agent.worker import Quota, Workers
+from serialwatch.records import Incident, Report
+from serialwatch.store.reports import load_report
+from serialwatch.store.runs import trace_to_json
+from serialwatch.wire import Json, incident_from_json, report_to_json
+
+ASK_AGAIN_S = 30 * 60.0  # a fault that a model has looked at is not shown to it again so soon
+CALLS_A_MINUTE = 20  # skill calls of one model run
+LOG_LAG_S = 0.4  # what a board printed is in its log by then, normally within 50 ms
+POLL_S = 0.02
+PORTS_LIMIT_S = 0.25
+
+log = logging.getLogger(__name__)
+
+
+async def serve(sock: socket.socket, environ: Mapping[str, str]) -> None:
+    """Be the agent on this socket until the core closes it or says `stop`."""
+    reader, writer = await asyncio.open_connection(sock=sock)
+    link = CoreLink(reader, writer)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            beat = tasks.create_task(link.beat(), name="beat")
+            await _obey(link, tasks, environ)
+            beat.cancel()
+    finally:
+        await link.close()
+
+
+async def _obey(link: CoreLink, tasks: asyncio.TaskGroup, environ: Mapping[str, str]) -> None:
+    agent: Agent | None = None
+    try:
+        async for order in link.orders():
+            kind = order.get("kind")
+            if kind == "hello" and agent is None:
+                agent = Agent(link, Setup.of(order, environ), tasks)
+                await agent.start()
+            elif kind == "wake" and agent is not None:
+                agent.wake(order)
+            else:
+                log.warning("the core sent %r, which makes no sense now", kind)
+    finally:
+        if agent is not None:
+            await agent.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What the core says at the start."""
+
+    state_dir: Path
+    skill_dirs: tuple[Path, ...]
+    knowledge_dirs: tuple[Path, ...]
+    roles_dirs: tuple[Path, ...]
+    base_url: str
+    model: str
+    api_key: str
+
+    @classmethod
+    def of(cls, hello: Json, environ: Mapping[str, str]) -> Setup:
+        """Read the core's `hello`."""
+        told = hello.get("agent") or {}
+        return cls(
+            state_dir=Path(hello["state_dir"]),
+            skill_dirs=tuple(map(Path, hello.get("skill_dirs", ()))),
+            knowledge_dirs=tuple(map(Path, hello.get("knowledge_dirs", ()))),
+            roles_dirs=tuple(map(Path, hello.get("roles_dirs", ()))),
+            base_url=str(told.get("base_url") or ""),
+            model=str(told.get("model") or ""),
+            api_key=load_api_key(environ),
+        )
+
+
+class Agent:
+    """Works through what the core wakes it for."""
+
+    def __init__(self, link: CoreLink, setup: Setup, tasks: asyncio.TaskGroup) -> None:
+        self._link = link
+        self._setup = setup
+        self._tasks = tasks
+        self._queue = WorkQueue()
+        self._running: set[asyncio.Task[None]] = set()
+        self._standings = Standings()
+        self._asked_s: dict[str, float] = {}  # when a model was asked, by fingerprint
+        self._registry = load_skills(setup.skill_dirs)
+        self._knowledge = load_knowledge(setup.knowledge_dirs)
+        self._pages = page_texts(self._knowledge)
+        self._role = _role(setup)
+        self._workers = Workers()
+        self._archive = Archive(
+            logs_below(setup.state_dir / "log"), setup.state_dir / "serialwatch.db"
+        )
+        self._importer = ThreadPoolExecutor(1, thread_name_prefix="import")
+
+    async def start(self) -> None:
+        """Have everything ready for the first wake."""
+        await self._workers.start()
+        if self._asks_models:
+            self._importer.submit(importlib.import_module, "serialwatch.agent.model_run")
+
+    async def stop(self) -> None:
+        """End what runs; the core wakes us for it again."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        await self._workers.stop()
+        self._archive.close()
+        self._importer.shutdown()
+
+    @property
+    def _asks_models(self) -> bool:
+        return bool(self._setup.base_url and self._role)
+
+    def wake(self, order: Json) -> None:
+        """Take up an incident."""
+        incident = incident_from_json(order["incident"])
+        self._standings.of(incident)
+        self._add(Work("baseline", order["phase"], incident, (int(order["queue_id"]),)))
+
+    def _add(self, work: Work) -> None:
+        if (refused := self._queue.add(work)) is not None:
+            log.warning("incident %d: not investigated: the queue is full", refused.incident.id)
+            self._spawn(self._done(refused, is_good=False), f"done {refused.incident.id}")
+        self._start_more()
+
+    def _start_more(self) -> None:
+        while (work := self._queue.take()) is not None:
+            self._spawn(self._work(work), f"{work.kind} {work.incident.id}")
+
+    def _spawn(self, what: Any, name: str) -> None:
+        task = self._tasks.create_task(what, name=name)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _work(self, work: Work) -> None:
+        is_good = False
+        try:
+            if work.kind == "baseline":
+                await self._baseline(work)
+            else:
+                await self._model(work)
+            is_good = True
+        except CoreError as exc:
+            log.warning("incident %d: %s", work.incident.id, exc)
+        except Exception:  # one investigation must not end the others
+            log.exception("incident %d: the investigation failed", work.incident.id)
+        finally:
+            self._queue.done(work)
+        await self._done(work, is_good=is_good)
+        self._start_more()
+
+    async def _done(self, work: Work, *, is_good: bool) -> None:
+        for queue_id in work.queue_ids:
+            try:
+                await self._link.ask("done", {"queue_id": queue_id, "ok": is_good})
+            except CoreError as exc:
+                log.warning("incident %d: %s", work.incident.id, exc)
+
+    async def _baseline(self, work: Work) -> None:
+        incident = work.incident
+        standing = self._standings.of(incident)
+        record = _record(work)
+        previous = standing.report or await self._stored(incident)
+        around, _ = await asyncio.gather(self._around(incident), self._logged(incident))
+        tools = self._tools(record.id, incident)
+        status = "done"
+        try:
+            report = await investigate(incident, tools, work.phase, previous, around)
+        except Exception as exc:  # the report is owed, whatever went wrong
+            log.exception("incident %d: the analysis failed", incident.id)
+            status, report = "failed", bare_report(incident, previous, type(exc).__name__)
+        will_ask, reason = self._may_ask(work)
+        report = replace(report, cost=replace(report.cost, reason=reason))
+        before, standing.baseline = standing.baseline, report
+        if previous is not None and is_by_model(previous):
+            report = replace(carried_on(previous, before, report), revision=report.revision)
+        await self._publish(report, previous, record)
+        if will_ask:
+            self._add(Work("model", work.phase, incident))
+        elif work.phase == "settled":
+            await self._remember(report, record, tools)
+        await self._trace(replace(record, reason=reason), tools, status)
+
+    async def _model(self, work: Work) -> None:
+        # Not at the top: the client behind it takes a second to import.
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(
+            self._importer, importlib.import_module, "serialwatch.agent.model_run"
+        )
+        incident, setup = work.incident, self._setup
+        standing = self._standings.of(incident)
+        baseline = standing.baseline
+        if baseline is None or self._role is None:
+            return
+        record = replace(_record(work), model=setup.model, base_url=setup.base_url)
+        run, tools = await found.ask_model(
+            incident,
+            work.phase,
+            baseline,
+            await self._around(incident),
+            base_url=setup.base_url,
+            model=setup.model,
+            api_key=setup.api_key,
+            open_tools=lambda submit: self._tools(record.id, incident, submit),
+            skills=self._registry.skills.values(),
+            role=self._role,
+        )
+        latest = standing.baseline or baseline
+        if run.report is not None:
+            report = carried_on(run.report, baseline, latest)
+        else:
+            cost = replace(
+                latest.cost, model_calls=run.model_calls, tokens=run.tokens, reason=run.reason
+            )
+            report = replace(latest, cost=cost)
+        previous = standing.report or await self._stored(incident)
+        number = previous.revision + 1 if previous else 1
+        report = replace(report, revision=number)
+        await self._publish(report, previous, record)
+        await self._remember(report, record, tools)
+        record = replace(
+            record, rounds=run.rounds, notes=run.notes, tokens=run.tokens, reason=run.reason
+        )
+        await self._trace(record, tools, "done" if run.report else "baseline")
+
+    def _may_ask(self, work: Work) -> tuple[bool, str]:
+        """Tell whether a model is to be asked after this baseline; if not, why."""
+        if not self._setup.base_url:
+            return False, "none configured"
+        if self._role is None:
+            return False, f"the role {ROLE} cannot be used"
+        if work.phase != "settled":
+            standing = self._standings.of(work.incident)
+            return False, standing.baseline.cost.reason if standing.baseline else ""
+        now_s = time.monotonic()
+        last_s = self._asked_s.get(work.incident.fingerprint)
+        if last_s is not None and now_s - last_s < ASK_AGAIN_S:
+            return False, "the same fault was shown to the model less than 30 minutes ago"
+        self._asked_s = {f: s for f, s in self._asked_s.items() if now_s - s < ASK_AGAIN_S}
+        self._asked_s[work.incident.fingerprint] = now_s
+        return True, ""
+
+    def _tools(self, run_id: str, incident: Incident, submit: Submit | None = None) -> RunTools:
+        ctx = CtxServer(
+            self._archive,
+            self._registry,
+            self._knowledge,
+            run_id=run_id,
+            port=incident.port,
+            incident=incident.id,
+            max_risk="L2" if submit else "L1",
+            quota=Quota(CALLS_A_MINUTE) if submit else None,
+            ask_ports=self._ports,
+            submit_report=submit,
+        )
+        return RunTools(ctx, self._pages, lambda name, params: self._workers.run(name, params, ctx))
+
+    async def _ports(self) -> Mapping[str, Any]:
+        body = await self._link.ask("ports", {}, PORTS_LIMIT_S)
+        return body if isinstance(body, dict) else {}
+
+    async def _around(self, incident: Incident) -> Surroundings:
+        """Return what the daemon knows beside the log; little if the core is busy."""
+        writer: str | None = None
+        try:
+            state = (await self._ports()).get(incident.port)
+            if isinstance(state, dict) and isinstance(state.get("writer"), str):
+                writer = state["writer"]
+        except CoreError as exc:
+            log.info("incident %d: %s", incident.id, exc)
+        known = (self._standings.incident(number) for number in incident.linked)
+        return Surroundings(tuple(other for other in known if other is not None), writer)
+
+    async def _logged(self, incident: Incident) -> None:
+        """Wait a moment until the fault line is in the log; go on without it if it does not come."""
+        if not incident.first_seq:
+            return
+        end_s = time.monotonic() + LOG_LAG_S
+        while time.monotonic() < end_s:
+            last = await self._archive.ask(lambda archive: _last_seq(archive, incident.port))
+            if last >= incident.first_seq:
+                return
+            await asyncio.sleep(POLL_S)
+
+    async def _stored(self, incident: Incident) -> Report | None:
+        """Return the report that an earlier agent published."""
+        return await self._archive.ask(lambda archive: _stored_report(archive, incident.id))
+
+    async def _publish(self, report: Report, previous: Report | None, record: RunRecord) -> None:
+        if previous is not None and says_the_same(report, previous):
+            return
+        await self._link.ask("report", {"report": report_to_json(report), "run_id": record.id})
+        self._standings.of(record.incident).report = report
+
+    async def _remember(self, report: Report, record: RunRecord, tools: RunTools) -> None:
+        memory = memory_of(record.incident, report, record.id, tools.calls)
+        try:
+            await self._link.ask("memory", memory)
+        except CoreError as exc:
+            log.warning("incident %d: not remembered: %s", record.incident.id, exc)
+
+    async def _trace(self, record: RunRecord, tools: RunTools, status: str) -> None:
+        trace = record.trace(tools.calls, tools.results, status, time.time_ns())
+        try:
+            await self._link.ask("run", trace_to_json(trace))
+        except CoreError as exc:
+            log.warning("incident %d: its run is not stored: %s", record.incident.id, exc)
+
+
+def _record(work: Work) -> RunRecord:
+    return RunRecord(
+        id=secrets.token_hex(6),
+        kind=work.kind,
+        phase=work.phase,
+        incident=work.incident,
+        started_utc_ns=time.time_ns(),
+    )
+
+
+def _role(setup: Setup) -> Role | None:
+    try:
+        return load_role(setup.roles_dirs, ROLE)
+    except RoleError as exc:
+        if setup.base_url:
+            log.error("no model is asked: %s", exc)
+        return None
+
+
+def _last_seq(archive: Archive, port: str) -> int:
+    try:
+        bounds = archive.log(port).bounds()
+    except Exception:  # noqa: BLE001  (no log yet, or it cannot be read: the skills will say so)
+        return 0
+    return bounds[1] if bounds else 0
+
+
+def _stored_report(archive: Archive, incident: int) -> Report | None:
+    database = archive.database
+    return load_report(database, incident) if database is not None else None

@@ -1,0 +1,440 @@
+"""Keeps one port open and numbers its lines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Literal, Protocol
+
+from serialwatch.capture.path_watch import PRESENCE_S, appears, leads_elsewhere
+from serialwatch.capture.ring import Ring
+from serialwatch.lines import Eol, Splitter
+from serialwatch.records import Lines, PortState, PortStats
+from serialwatch.store.log_format import Cut, Kind, Place
+from serialwatch.store.log_items import Chunk, Gap, Item, NewFile, Note
+from serialwatch_drivers.device import parse_device
+from serialwatch_drivers.find import find_opener
+from serialwatch_drivers.port import (
+    Opener,
+    Port,
+    PortError,
+    PortLostError,
+    PortOpenError,
+    PortOptions,
+    PortWriteError,
+    UartCounters,
+)
+
+log = logging.getLogger(__name__)
+
+PARTIAL_NS = 100_000_000  # an unfinished line is shown when it stands still for so long
+FIRST_WAIT_S = 0.25  # before the next try to open; doubles up to the last
+BUSY_WAIT_S = 1.0  # the first wait if another program has the port: it will not be done at once
+LAST_WAIT_S = 5.0
+POLL_S = 1.0  # between two readings of the error counters
+POLL_LIMIT_S = 5.0
+CLOSE_LIMIT_S = 5.0
+FLAPS = 10  # losses within `FLAP_S`: the port is flapping
+FLAP_S = 30.0
+FLAP_WAIT_S = 5.0  # a flapping port is left alone so long after each loss
+STEADY_S = 10.0  # open for so long it is no longer flapping
+_TTYS = ("tty", "usb", "usbid")
+
+
+class Sink(Protocol):
+    """Who gets what a port prints. Everything is called on the loop; nothing may block."""
+
+    def on_bytes(self, reader: Reader, data: bytes, mono_ns: int) -> None:
+        """Take bytes as they come."""
+
+    def on_lines(self, reader: Reader, lines: Lines) -> None:
+        """Take complete lines."""
+
+    def on_partial(self, reader: Reader, seq: int, text: bytes, mono_ns: int, utc_ns: int) -> None:
+        """Take an unfinished line that stands still, e.g. a prompt; once for each growth."""
+
+    def on_state(self, reader: Reader) -> None:
+        """Learn that `state`, `problem` or `holder` changed."""
+
+    def on_counters(self, reader: Reader, counters: UartCounters) -> None:
+        """Take the driver's error counters, each second while there are any."""
+
+
+class Reader:
+    """One port: opened again and again, its bytes put to the ring, its lines to the sink.
+
+    Bytes count from the first moment; lines have numbers from `number_from` on.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        device: str,
+        options: PortOptions,
+        eol: Literal["auto", "lf", "cr"],
+        ring: Ring,
+        sink: Sink,
+        open_device: Opener | None = None,
+    ) -> None:
+        self.name = name
+        self.device = device
+        self.state: PortState = "opening"
+        self.problem = ""  # why it is not up
+        self.holder = ""  # of a busy port
+        self.since_utc_ns = time.time_ns()  # of the state
+        self.stats = PortStats()
+        self.next_seq = 0  # of the unfinished line; 0: not numbered yet
+        self.boot = 0  # for the index
+        self.port: Port | None = None
+        self._options = options
+        self._is_auto = eol == "auto"
+        self._eol: Eol = "cr" if eol == "cr" else "lf"
+        self._ring = ring
+        self._sink = sink
+        self._open_device = open_device
+        self._splitter = Splitter(self._eol)
+        self._last_mono_ns = 0  # of the last byte
+        self._last_utc_ns = 0
+        self._shown = (0, 0)  # the unfinished line as it was shown: number, size
+        self._lost: asyncio.Future[str] | None = None  # of the open port; its result says why
+        self._losses: deque[float] = deque(maxlen=FLAPS)
+        self._is_flapping = False
+        self._down_since_s = time.monotonic()
+        self._tries = 0  # since the port was up
+
+    @property
+    def has_bit_rate(self) -> bool:
+        """Whether the device is a serial port, which has one, and not a program or a file."""
+        try:
+            return parse_device(self.device).scheme in _TTYS
+        except PortOpenError:
+            return False
+
+    def partial(self) -> bytes:
+        """Return the unfinished line."""
+        return self._splitter.partial()
+
+    async def keep_open(self) -> None:
+        """Keep the port open until cancelled. A raise from here is a fault of our own."""
+        try:
+            while True:
+                port = await self._opened()
+                try:
+                    await self._serve(port)
+                finally:
+                    self.port = None
+                    await self._closed(port)
+                await asyncio.sleep(FLAP_WAIT_S if self._is_flapping else FIRST_WAIT_S)
+        finally:
+            self._end_file(Cut.STOP)
+
+    def number_from(self, seq: int, boot: int) -> None:
+        """Give lines their numbers: first those that came already, then all that come."""
+        self.next_seq = seq
+        self.boot = boot
+        early = self._ring.unhold()
+        self._ring.requeue([self._new_file(Cut.STOP)])
+        for item in early:
+            if isinstance(item, Chunk):
+                self._number(item, self._requeue)
+            elif isinstance(item, NewFile):
+                self._close_line()
+                self._ring.requeue([self._new_file(item.why)])
+            else:
+                self._ring.requeue([replace(item, seq=self.next_seq)])
+
+    def tick(self, mono_ns: int) -> None:
+        """Hand on an unfinished line that stands still. Call it every 20 to 50 ms."""
+        size = self._splitter.partial_bytes
+        shown = (self.next_seq, size)
+        if size and mono_ns - self._last_mono_ns >= PARTIAL_NS and shown != self._shown:
+            self._shown = shown
+            self._sink.on_partial(
+                self, self.next_seq, self.partial(), self._last_mono_ns, self._last_utc_ns
+            )
+        self.stats.lost_bytes["log"] = self._ring.lost_bytes
+        self.stats.log_bytes = self._ring.log_bytes
+
+    def mark(self, marker_id: int) -> None:
+        """Note in the index that a marker stands before the next line."""
+        self._note(Kind.MARK, marker_id, self.next_seq)
+
+    def booted(self, number: int, seq: int) -> None:
+        """Note in the index that line `seq` began a boot."""
+        self.boot = number
+        self._note(Kind.BOOT, number, seq)
+
+    async def write(self, data: bytes, source: str) -> None:
+        """Send `data` to the device and count it under `source`.
+
+        Raises:
+            PortWriteError: it is not open, or did not take all of it.
+
+        """
+        sent = 0
+        try:
+            await self._open_port().write(data)
+            sent = len(data)
+        except PortWriteError as exc:
+            sent = exc.sent
+            raise
+        finally:
+            self.stats.tx_bytes[source] = self.stats.tx_bytes.get(source, 0) + sent
+
+    async def set_lines(self, *, dtr: bool | None = None, rts: bool | None = None) -> None:
+        """Set modem lines; None leaves one alone.
+
+        Raises:
+            PortWriteError: the port is not open.
+
+        """
+        await self._open_port().set_lines(dtr=dtr, rts=rts)
+
+    async def send_break(self, duration_s: float = 0.25) -> None:
+        """Send a break condition.
+
+        Raises:
+            PortWriteError: the port is not open.
+
+        """
+        await self._open_port().send_break(duration_s)
+
+    # Bytes and lines
+
+    def _on_bytes(self, data: bytes, mono_ns: int) -> None:
+        try:
+            utc_ns = time.time_ns() + mono_ns - time.monotonic_ns()
+            self.stats.rx_bytes += len(data)
+            self.stats.last_rx_utc_ns = self._last_utc_ns = utc_ns
+            self._last_mono_ns = mono_ns
+            self._ring.remember(data)
+            self._sink.on_bytes(self, data, mono_ns)
+            chunk = Chunk(data, mono_ns, mono_ns, utc_ns, 0, 0)
+            if self.next_seq:
+                self._number(chunk, self._ring.put)
+            else:
+                self._ring.put(chunk)
+        except BaseException as exc:
+            # The transport would log it and go on without us.
+            if self._lost is not None and not self._lost.done():
+                self._lost.set_exception(exc)
+            raise
+
+    def _number(self, chunk: Chunk, queue: Callable[[Item], None]) -> None:
+        splitter = self._splitter
+        if self._is_auto and (at := splitter.cr_switch(chunk.data)) is not None:
+            if at:
+                self._number_part(replace(chunk, data=chunk.data[:at]), queue)
+            self._close_line()
+            self._eol = "cr"
+            self._splitter = Splitter("cr")
+            queue(self._new_file(Cut.EOL))
+            chunk.data = chunk.data[at:]
+            log.info("%s: the console ends its lines with CR", self.name)
+        self._number_part(chunk, queue)
+
+    def _number_part(self, chunk: Chunk, queue: Callable[[Item], None]) -> None:
+        splitter = self._splitter
+        chunk.seq = self.next_seq
+        chunk.filled = splitter.filled
+        queue(chunk)
+        text, count = splitter.feed(chunk.data)
+        if count:
+            last_ns = chunk.last_mono_ns
+            lines = Lines(
+                self.next_seq, count, text, last_ns, chunk.utc_ns + last_ns - chunk.mono_ns
+            )
+            self.next_seq += count
+            self.stats.rx_lines += count
+            self._sink.on_lines(self, lines)
+
+    def _close_line(self) -> None:
+        """Complete the unfinished line: what follows is not its rest."""
+        text = self._splitter.partial()
+        self._splitter = Splitter(self._eol)
+        if text:
+            lines = Lines(self.next_seq, 1, text + b"\n", self._last_mono_ns, self._last_utc_ns)
+            self.next_seq += 1
+            self.stats.rx_lines += 1
+            self._sink.on_lines(self, lines)
+
+    def _end_file(self, why: Cut) -> None:
+        if self.next_seq:
+            self._close_line()
+        self._ring.put(self._new_file(why))
+
+    def _new_file(self, why: Cut) -> NewFile:
+        now_mono_ns, now_utc_ns = time.monotonic_ns(), time.time_ns()
+        return NewFile(why, self.next_seq, self.boot, self._eol, now_mono_ns, now_utc_ns)
+
+    def _requeue(self, item: Item) -> None:
+        self._ring.requeue([item])
+
+    def _note(self, kind: Kind, number: int, seq: int) -> None:
+        self._ring.put(Note(kind, number, seq, time.monotonic_ns(), time.time_ns()))
+
+    # The port
+
+    def _open_port(self) -> Port:
+        if self.port is None:
+            reason = f"{self.state}: {self.problem}" if self.problem else self.state
+            raise PortWriteError(self.device, f"the port is not open ({reason})", 0)
+        return self.port
+
+    async def _opened(self) -> Port:
+        """Try until the port is open."""
+        wait_s = FIRST_WAIT_S
+        refused = ""
+        while True:
+            self._lost = asyncio.get_running_loop().create_future()
+            self._tries += 1
+            try:
+                opener = self._open_device or find_opener(self.device)
+                port = await opener(self.device, self._options, self._on_bytes, self._on_lost)
+            except PortOpenError as exc:
+                if exc.kind != "absent" or refused != "absent":
+                    self._count_open(exc.kind)
+                if exc.kind != refused:
+                    wait_s = BUSY_WAIT_S if exc.kind == "busy" else FIRST_WAIT_S
+                refused = exc.kind
+                if not self._is_flapping:
+                    self._set_state(exc.kind, exc.problem, exc.holder)
+                if exc.kind == "absent":
+                    await self._wait_until_there()
+                else:
+                    await asyncio.sleep(wait_s * random.uniform(0.9, 1.1))
+                    wait_s = min(2 * wait_s, LAST_WAIT_S)
+                continue
+            self._count_open("ok")
+            return port
+
+    async def _wait_until_there(self) -> None:
+        if self.device.startswith("/"):
+            await appears(self.device, self.name)
+        else:
+            await asyncio.sleep(PRESENCE_S)
+
+    async def _serve(self, port: Port) -> None:
+        """Return when the port is lost."""
+        self.port = port
+        if self.stats.opens["ok"] > 1:
+            self.stats.reconnects += 1
+        if not self._is_flapping:
+            self._set_up(port)
+        assert self._lost is not None
+        async with asyncio.TaskGroup() as tasks:
+            jobs = (
+                tasks.create_task(self._poll(port), name=f"poll {self.name}"),
+                tasks.create_task(self._watch_path(port), name=f"path {self.name}"),
+            )
+            try:
+                problem = await self._lost
+            finally:
+                for job in jobs:
+                    job.cancel()
+        self._note_loss(problem)
+
+    def _on_lost(self, exc: PortLostError) -> None:
+        """Act on the loss at once; `_serve` goes on with it a moment later."""
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(exc.problem)
+            self.port = None
+            self._end_file(Cut.LOST)
+
+    def _note_loss(self, problem: str) -> None:
+        now_s = self._down_since_s = time.monotonic()
+        self._tries = 0
+        self._losses.append(now_s)
+        if len(self._losses) == FLAPS and now_s - self._losses[0] <= FLAP_S:
+            self._is_flapping = True
+        if self._is_flapping:
+            self._set_state("flapping", f"{problem}: {FLAPS} times within {FLAP_S:g} s")
+        else:
+            self._set_state("absent", problem)
+
+    async def _closed(self, port: Port) -> None:
+        port.close()
+        try:
+            async with asyncio.timeout(CLOSE_LIMIT_S):
+                await port.wait_closed()
+        except TimeoutError:
+            self._set_state("broken", "close does not return (plug the adapter in again)")
+            await port.wait_closed()
+
+    async def _poll(self, port: Port) -> None:
+        """Each second, read the error counters and see whether the port is steady."""
+        opened_s = time.monotonic()
+        before: UartCounters | None = None
+        while True:
+            await asyncio.sleep(POLL_S)
+            if self._is_flapping and time.monotonic() - opened_s >= STEADY_S:
+                self._is_flapping = False
+                self._losses.clear()
+                self._set_up(port)
+            counters = None
+            with contextlib.suppress(TimeoutError, PortError):
+                async with asyncio.timeout(POLL_LIMIT_S):
+                    counters = await port.counters()
+            if counters is not None:
+                self._count_errors(before or counters, counters)
+                before = counters
+                self._sink.on_counters(self, counters)
+
+    def _count_errors(self, before: UartCounters, now: UartCounters) -> None:
+        for field in fields(UartCounters):
+            new, old = getattr(now, field.name), getattr(before, field.name)
+            if new is None or old is None:
+                continue
+            grown = new - old if new >= old else new  # it may begin anew with the device
+            self.stats.uart_errors[field.name] = self.stats.uart_errors.get(field.name, 0) + grown
+            place = {"overrun": Place.UART, "buffer_overrun": Place.TTY}.get(field.name)
+            if place is not None and grown:
+                where = place.name.lower()
+                self.stats.lost_bytes[where] = self.stats.lost_bytes.get(where, 0) + grown
+                now_ns, utc_ns = time.monotonic_ns(), time.time_ns()
+                self._ring.put(Gap(place, 0, self.next_seq, now_ns, utc_ns))
+
+    async def _watch_path(self, port: Port) -> None:
+        """Give up the port if its path leads to another device."""
+        if not self.has_bit_rate:
+            return
+        path = self.device if self.device.startswith("/") else port.device
+        await leads_elsewhere(path, port.device, self.name)
+        self._on_lost(PortLostError(self.device, "the path leads to another device now"))
+
+    def _set_up(self, port: Port) -> None:
+        tries = f" after {self._tries} tries" if self._tries > 1 else ""
+        if self.stats.opens["ok"] > 1:
+            down = _duration(time.monotonic() - self._down_since_s)
+            log.info("%s: back on %s, down %s%s", self.name, port.device, down, tries)
+        else:
+            log.info("%s: up on %s%s", self.name, port.device, tries)
+        self._set_state("up")
+
+    def _set_state(self, state: PortState, problem: str = "", holder: str = "") -> None:
+        if (state, problem, holder) == (self.state, self.problem, self.holder):
+            return
+        # Of an absent port it is enough to know it once.
+        if state != "up" and (state != self.state or state not in ("absent", "flapping")):
+            log.warning("%s: %s: %s", self.name, state, problem)
+        if state != self.state:
+            self.since_utc_ns = time.time_ns()
+        self.state, self.problem, self.holder = state, problem, holder
+        self._sink.on_state(self)
+
+    def _count_open(self, result: str) -> None:
+        self.stats.opens[result] = self.stats.opens.get(result, 0) + 1
+
+
+def _duration(seconds: float) -> str:
+    """Return a time as people say it, e.g. `3 min 12 s`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s"

@@ -1,0 +1,273 @@
+"""`serialwatch logs`: what ports have printed, and what they print now."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import os
+import queue
+import re
+import shutil
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from serialwatch.api.logs import LogQuery, line_to_json
+from serialwatch.cli.client import find_daemon
+from serialwatch.cli.errors import CliError
+from serialwatch.cli.escapes import line_text
+from serialwatch.cli.log_source import DaemonLogs, LogSource, SavedLogs
+from serialwatch.cli.options import json_option, socket_option
+from serialwatch.cli.tables import shorten
+from serialwatch.cli.times import exact, local_now, parse_when
+from serialwatch.records import Line
+
+_UNASKED = 200  # lines that are shown if nothing says which
+_UNASKED_FOLLOWED = 10
+_REFERENCE = re.compile(r"([^:]+)(?::L(\d+)(?:-L?(\d+))?)?")  # dut1, dut1:L5, dut1:L5-L9
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A port, and which of its lines."""
+
+    port: str
+    query: LogQuery
+
+
+@click.command()
+@click.argument("ports", nargs=-1, required=True, metavar="PORT…")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is printed now.")
+@click.option("-n", "newest", metavar="N", help="The last N lines, or all.")
+@click.option("--since", metavar="TIME", help="10m, 2h, 03:58, yesterday, 2026-06-22T03:58:12Z.")
+@click.option("--until", metavar="TIME", help="Likewise.")
+@click.option("--grep", "text", metavar="TEXT", help="Lines that hold TEXT.")
+@click.option("-E", "--regex", is_flag=True, help="TEXT is a regular expression.")
+@click.option("--boot", type=int, help="Boot 7 is 7, the current one 0, the one before it -1.")
+@click.option("-t", "--timestamps", is_flag=True, help="Time and number of each line.")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Read the logs in this state folder; no daemon is needed.",
+)
+@json_option
+@socket_option
+def logs(
+    ports: tuple[str, ...],
+    follow: bool,
+    newest: str | None,
+    since: str | None,
+    until: str | None,
+    text: str | None,
+    regex: bool,
+    boot: int | None,
+    timestamps: bool,
+    state: Path | None,
+    as_json: bool,
+    socket: str | None,
+) -> int:
+    """Show what PORTs have printed; dut1:L48211-L48236 is a part of it.
+
+    Without -n and the like the last 200 lines are shown.
+    """
+    if regex and not text:
+        raise click.UsageError("-E needs --grep TEXT")
+    base = LogQuery(
+        since_utc_ns=_when(since, "--since"),
+        until_utc_ns=_when(until, "--until"),
+        boot=boot,
+        text=b"" if regex or not text else text.encode("utf-8", errors="surrogateescape"),
+    )
+    wanted = [_reference(port, base) for port in ports]
+    if follow and any(w.query.last is not None or w.query.until_utc_ns for w in wanted):
+        raise click.UsageError("-f has no end: neither --until nor line numbers go with it")
+    choice = _Choice(
+        limit=_limit(newest, wanted, follow=follow, is_search=text is not None),
+        pattern=_pattern(text) if regex and text else None,
+    )
+    source: LogSource = SavedLogs(state) if state else DaemonLogs(find_daemon(socket))
+    printer = _Printer([w.port for w in wanted], as_json=as_json, with_time=timestamps)
+    try:
+        starts = [_next_seq(source, w.port) for w in wanted] if follow else [None] * len(wanted)
+        printer.history(_history(source, wanted, starts, choice))
+        if follow:
+            printer.live(_live(source, wanted, starts, choice))
+        elif printer.count == 0 and not as_json:
+            click.echo(_nothing(ports, is_search=text is not None), err=True)
+    except KeyboardInterrupt:
+        pass  # the way to end -f
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Which of the lines are shown."""
+
+    limit: int | None  # the newest of each port; None: all
+    pattern: re.Pattern[bytes] | None
+
+    def of(self, lines: Iterator[Line]) -> Iterator[Line]:
+        """Return those that match."""
+        pattern = self.pattern
+        return lines if pattern is None else (x for x in lines if pattern.search(x.raw))
+
+
+class _Printer:
+    """Writes lines; an unfinished one, such as a prompt, is written over when it goes on."""
+
+    def __init__(self, ports: Sequence[str], *, as_json: bool, with_time: bool) -> None:
+        self._as_json = as_json
+        self._with_time = with_time
+        self._is_terminal = sys.stdout.isatty()
+        self._has_colour = self._is_terminal and "NO_COLOR" not in os.environ
+        self._width = shutil.get_terminal_size().columns
+        self._prefix = max(map(len, ports)) if len(set(ports)) > 1 else 0
+        self._is_open = False  # an unfinished line stands at the bottom
+        self._now = local_now()
+        self.count = 0
+
+    def history(self, lines: Iterator[Line]) -> None:
+        """Write lines that are there already."""
+        for line in lines:
+            self.count += 1
+            self._write(line)
+
+    def live(self, lines: Iterator[Line]) -> None:
+        """Write lines as they come."""
+        sys.stdout.flush()
+        for line in lines:
+            if self._as_json or line.is_complete:
+                self._write(line)
+            elif self._is_terminal and not self._prefix:
+                self._write_unfinished(line)
+            sys.stdout.flush()
+
+    def _write(self, line: Line) -> None:
+        if self._as_json:
+            sys.stdout.write(json.dumps(line_to_json(line)) + "\n")
+            return
+        if self._is_open:
+            sys.stdout.write("\r\x1b[K")
+            self._is_open = False
+        sys.stdout.write(self._text(line) + "\n")
+
+    def _write_unfinished(self, line: Line) -> None:
+        # One row of the terminal at most: only that much can be written over.
+        text = shorten(self._text(line, has_colour=False), self._width - 1)
+        sys.stdout.write("\r\x1b[K" + text)
+        self._is_open = True
+
+    def _text(self, line: Line, *, has_colour: bool | None = None) -> str:
+        prefix = f"{line.port:<{self._prefix}}  " if self._prefix else ""
+        if self._with_time:
+            prefix += f"{exact(line.utc_ns, self._now)}  L{line.seq}  "
+        is_coloured = self._has_colour if has_colour is None else has_colour
+        return prefix + line_text(line.raw, colour=is_coloured)
+
+
+def _history(
+    source: LogSource, wanted: Sequence[Wanted], starts: Sequence[int | None], choice: _Choice
+) -> Iterator[Line]:
+    """Return the lines of all ports in the order of time, up to where following will begin."""
+    found: list[Iterator[Line]] = []
+    for each, start in zip(wanted, starts, strict=True):
+        query = each.query if start is None else replace(each.query, last=start - 1)
+        if choice.pattern is None:
+            lines = source.lines(each.port, replace(query, newest=choice.limit))
+        else:
+            lines = choice.of(source.lines(each.port, query))
+            if choice.limit is not None:
+                lines = iter(deque(lines, choice.limit))
+        found.append(lines)
+    return found[0] if len(found) == 1 else heapq.merge(*found, key=lambda line: line.utc_ns)
+
+
+def _live(
+    source: LogSource, wanted: Sequence[Wanted], starts: Sequence[int | None], choice: _Choice
+) -> Iterator[Line]:
+    """Return lines as they come, of several ports from a thread each."""
+    follows = [
+        choice.of(source.follow(each.port, start or 1, each.query.text))
+        for each, start in zip(wanted, starts, strict=True)
+    ]
+    if len(follows) == 1:
+        yield from follows[0]
+        return
+    lines: queue.Queue[Line | CliError] = queue.Queue(maxsize=1000)
+    for each, follow in zip(wanted, follows, strict=True):
+        threading.Thread(
+            target=_pump, args=(follow, lines), name=f"follow {each.port}", daemon=True
+        ).start()
+    while isinstance(item := lines.get(), Line):
+        yield item
+    raise item
+
+
+def _pump(follow: Iterator[Line], lines: queue.Queue[Line | CliError]) -> None:
+    try:
+        for line in follow:
+            lines.put(line)
+    except CliError as exc:
+        lines.put(exc)
+
+
+def _next_seq(source: LogSource, port: str) -> int:
+    """Return the number of the first line that is not complete yet."""
+    newest = next(iter(source.lines(port, LogQuery(newest=1))), None)
+    if newest is None:
+        return 1
+    return newest.seq + 1 if newest.is_complete else newest.seq
+
+
+def _reference(text: str, base: LogQuery) -> Wanted:
+    match = _REFERENCE.fullmatch(text)
+    if match is None:
+        raise click.UsageError(f"{text!r} must be a port, or lines of one such as dut1:L5-L9")
+    port, first, last = match.groups()
+    if first is None:
+        return Wanted(port, base)
+    return Wanted(port, replace(base, first=int(first), last=int(last or first)))
+
+
+def _limit(
+    newest: str | None, wanted: Sequence[Wanted], *, follow: bool, is_search: bool
+) -> int | None:
+    """Return how many of the newest lines are shown; None: all."""
+    if newest is not None:
+        if newest == "all":
+            return None
+        if not newest.isascii() or not newest.isdigit():
+            raise click.UsageError(f"-n {newest}: must be a number of lines, or all")
+        return int(newest)
+    has_range = any(replace(w.query, text=b"") != LogQuery() for w in wanted)
+    if has_range or (is_search and not follow):
+        return None
+    return _UNASKED_FOLLOWED if follow else _UNASKED
+
+
+def _when(text: str | None, option: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        return parse_when(text, local_now())
+    except ValueError as exc:
+        raise click.UsageError(f"{option}: {exc}") from exc
+
+
+def _pattern(text: str) -> re.Pattern[bytes]:
+    try:
+        return re.compile(text.encode("utf-8", errors="surrogateescape"))
+    except re.error as exc:
+        raise click.UsageError(f"--grep {text}: not a regular expression: {exc}") from exc
+
+
+def _nothing(ports: Sequence[str], *, is_search: bool) -> str:
+    names = ", ".join(ports)
+    if is_search:
+        return f"serialwatch: no such line of {names}"
+    return f"serialwatch: nothing of {names} is there: its board has not printed, or not then"

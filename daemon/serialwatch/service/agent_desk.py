@@ -1,0 +1,151 @@
+"""What the core does for the agent: it is woken here, and its results are stored here."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from serialwatch.api.bench import PortView, port_to_json
+from serialwatch.metrics import Metrics
+from serialwatch.records import Incident, IncidentChange, Report
+from serialwatch.service.agent_link import AgentLink
+from serialwatch.service.faults import Faults, Phase
+from serialwatch.store import memories as memory_rows
+from serialwatch.store import reports as report_rows
+from serialwatch.store import runs as run_rows
+from serialwatch.store.database import Database, StoreError
+from serialwatch.store.log_writer import LogWriter
+from serialwatch.wire import Json, incident_to_json, report_from_json
+
+log = logging.getLogger(__name__)
+
+MAX_UNSTORED = 256  # reports kept in memory while the log or the database cannot be written
+
+
+class ReportListener(Protocol):
+    """Whoever wants to know about reports; may neither block nor raise."""
+
+    def on_report(self, port: str, report: Report) -> None:
+        """Take a new report or revision."""
+
+
+class AgentDesk:
+    """Wakes the agent, answers what it asks, and keeps what cannot be stored yet."""
+
+    def __init__(
+        self,
+        db: Database,
+        writer: LogWriter,
+        metrics: Metrics,
+        listener: ReportListener,
+        hello: Callable[[], Json],
+        views: Callable[[], Sequence[PortView]],
+    ) -> None:
+        self.link = AgentLink(hello, self._answer)
+        self.unstored: dict[tuple[int, int], Report] = {}  # by incident and revision
+        self.faults: Faults | None = None
+        self._db = db
+        self._writer = writer
+        self._metrics = metrics
+        self._listener = listener
+        self._views = views
+
+    def wake(self, incident: Incident, phase: Phase, queue_id: int) -> None:
+        """Let the agent look at an incident; if it is not there now, the queue tells it later."""
+        self.link.send(
+            {
+                "kind": "wake",
+                "phase": phase,
+                "queue_id": queue_id,
+                "incident": incident_to_json(incident),
+            }
+        )
+
+    async def _answer(self, op: str, body: Json) -> Any:
+        if op == "report":
+            return await self._take_report(report_from_json(body["report"]), str(body["run_id"]))
+        if op == "done":
+            await self._db.run(
+                partial(run_rows.finish, id=int(body["queue_id"]), is_ok=bool(body["ok"]))
+            )
+            return None
+        if op == "run":
+            return await self._take_trace(run_rows.trace_from_json(body))
+        if op == "memory":
+            return await self._db.run(partial(memory_rows.write_json, body=body))
+        if op == "ports":
+            return {view.name: port_to_json(view) for view in self._views()}
+        if op == "investigating":
+            self._changed("investigating", int(body["incident"]))
+            return None
+        raise ValueError(f"no such thing to ask: {op[:40]!r}")
+
+    async def _take_report(self, report: Report, run_id: str) -> Json:
+        """Commit a report once the log is on disk past every line it cites."""
+        cited: dict[str, int] = {}
+        for conclusion in report.conclusions:
+            for evidence in conclusion.evidence:
+                cited[evidence.port] = max(cited.get(evidence.port, 0), evidence.seq)
+        is_logged = True
+        for port, seq in cited.items():
+            is_logged = await self._writer.synced(port, seq) and is_logged
+        key = (report.incident, report.revision)
+        job = partial(report_rows.commit_report, report=report, run_id=run_id)
+        is_stored = False
+        if is_logged:
+            try:
+                await self._db.run(job)
+                is_stored = True
+            except StoreError as exc:
+                log.warning("report %d.%d waits for the database: %s", *key, exc)
+        else:
+            log.warning("report %d.%d: the log is not on disk", *key)
+        if not is_stored:
+            while len(self.unstored) >= MAX_UNSTORED:
+                self.unstored.pop(next(iter(self.unstored)))
+                self._metrics.events_lost.labels("report").inc()
+            self.unstored[key] = report
+            self._db.keep(job, f"report {key[0]}.{key[1]}").add_done_callback(
+                lambda _: self.unstored.pop(key, None)
+            )
+        self._published(report)
+        return {"revision": report.revision, "is_on_disk": is_stored}
+
+    def _published(self, report: Report) -> None:
+        self._metrics.reports.labels("model" if report.cost.model else "offline").inc()
+        self._metrics.report_claims.labels("verified").inc(report.claims.verified)
+        self._metrics.report_claims.labels("dropped").inc(report.claims.dropped)
+        incident = self.faults.incidents.get(report.incident) if self.faults else None
+        if incident is not None and report.revision == 1:
+            waited_s = (time.monotonic_ns() - incident.opened_mono_ns) / 1e9
+            self._metrics.report_seconds.observe(max(0.0, waited_s))
+        self._listener.on_report(incident.port if incident else "", report)
+        self._changed("reported", report.incident)
+
+    def _changed(self, what: str, incident_id: int) -> None:
+        if self.faults is None:
+            return
+        incidents = self.faults.incidents
+        changes: list[IncidentChange] = (
+            incidents.reported(incident_id)
+            if what == "reported"
+            else incidents.investigating(incident_id)
+        )
+        self.faults.changed(changes)
+
+    async def _take_trace(self, trace: run_rows.Trace) -> None:
+        metrics = self._metrics
+        for call in trace.skill_calls:
+            metrics.skill_calls.labels(call.skill, call.status).inc()
+            metrics.skill_seconds.labels(call.skill).observe(call.elapsed_ms / 1000)
+            if call.error_code == "invalid_args":
+                metrics.param_errors.labels(call.skill).inc()
+        for turn in trace.rounds:
+            metrics.llm_requests.labels("ok" if turn.outcome != "error" else "error").inc()
+            metrics.llm_seconds.observe(turn.latency_ms / 1000)
+            metrics.llm_tokens.labels("prompt").inc(turn.prompt_tokens)
+            metrics.llm_tokens.labels("completion").inc(turn.completion_tokens)
+        await self._db.run(partial(run_rows.save_trace, trace=trace))

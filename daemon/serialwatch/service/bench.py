@@ -1,0 +1,403 @@
+"""The bench as the API sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from serialwatch_drivers.port import PortError
+
+from serialwatch.api.bench import (
+    AuditEntry,
+    BenchError,
+    IncidentFilter,
+    IncidentView,
+    PortView,
+    Reset,
+    Who,
+)
+from serialwatch.config import ResetCommand
+from serialwatch.metrics import CONTENT_TYPE, Metrics
+from serialwatch.records import SEVERITIES, Incident, IncidentChange, Marker, Report
+from serialwatch.service.agent_desk import AgentDesk
+from serialwatch.service.faults import Faults
+from serialwatch.service.ports import BenchPort, Ports
+from serialwatch.store import audit as audit_rows
+from serialwatch.store import boots as boot_rows
+from serialwatch.store import incidents as incident_rows
+from serialwatch.store import reports as report_rows
+from serialwatch.store.database import Database, StoreError
+from serialwatch.store.log_writer import LogWriter
+
+T = TypeVar("T")
+
+RESET_LIMIT_S = 30.0  # of a command that resets a board
+
+
+class ServiceBench:
+    """What people and programs may see and do; see `serialwatch.api.bench.Bench`."""
+
+    def __init__(
+        self,
+        log_dir: Path,
+        db: Database,
+        writer: LogWriter,
+        ports: Ports,
+        faults: Faults,
+        desk: AgentDesk,
+        metrics: Metrics,
+        renderer: Executor,
+        problems: Callable[[], Sequence[str]],
+        marked: Callable[[Marker], None],
+    ) -> None:
+        self._log_dir = log_dir
+        self._db = db
+        self._writer = writer
+        self._ports = ports
+        self._faults = faults
+        self._desk = desk
+        self._metrics = metrics
+        self._renderer = renderer
+        self._problems = problems
+        self._marked = marked
+        self.next_marker_id = 1
+
+    @property
+    def log_dir(self) -> Path:
+        """Where the logs lie: one folder a port."""
+        return self._log_dir
+
+    def ports(self) -> Sequence[PortView]:
+        """Return every port, in the order of the configuration."""
+        return [self._view(port) for port in self._ports]
+
+    def port(self, name: str) -> PortView | None:
+        """Return one port, None if there is none of that name."""
+        port = self._ports.get(name)
+        return self._view(port) if port else None
+
+    def recent(self, port: str) -> bytes:
+        """Return the newest bytes of a port, at most 256 KiB."""
+        found = self._ports.get(port)
+        return found.ring.recent() if found else b""
+
+    def problems(self) -> Sequence[str]:
+        """Return what is wrong with the daemon itself; empty while it is healthy."""
+        return self._problems()
+
+    async def render(self, work: Callable[[], T]) -> T:
+        """Run `work` in the thread for large answers."""
+        return await asyncio.get_running_loop().run_in_executor(self._renderer, work)
+
+    async def metrics(self) -> tuple[bytes, str]:
+        """Return the metrics and their content type."""
+        return await self.render(self._metrics.render), CONTENT_TYPE
+
+    async def incidents(self, wanted: IncidentFilter) -> Sequence[IncidentView]:
+        """Return incidents, the newest first."""
+        alive = {i.id: i for i in self._faults.incidents.open() if _is_wanted(i, wanted)}
+        found = dict(alive)
+        revisions: dict[int, int] = {}
+        try:
+            stored = await self._db.run(
+                partial(
+                    incident_rows.load_incidents,
+                    port=wanted.port,
+                    states=wanted.states,
+                    severity=wanted.severity,
+                    since_utc_ns=wanted.since_utc_ns,
+                    limit=wanted.limit,
+                )
+            )
+            for incident in stored:
+                if self._faults.incidents.get(incident.id) is None:
+                    found.setdefault(incident.id, incident)
+            ids = list(found)
+            revisions = await self._db.run(
+                lambda db: report_rows.count_revisions(db, ids)
+            )
+        except StoreError:
+            pass  # what is in memory can be shown all the same
+        newest = sorted(found.values(), key=lambda i: -i.id)[: wanted.limit]
+        return [await self._incident_view(i, revisions.get(i.id, 0)) for i in newest]
+
+    async def incident(self, incident_id: int) -> IncidentView | None:
+        """Return one incident, None if there is none."""
+        incident = self._faults.incidents.get(incident_id)
+        revisions = 0
+        try:
+            if incident is None:
+                incident = await self._db.run(partial(incident_rows.load_incident, id=incident_id))
+            counted = await self._db.run(
+                lambda db: report_rows.count_revisions(db, [incident_id])
+            )
+            revisions = counted.get(incident_id, 0)
+        except StoreError as exc:
+            if incident is None:
+                raise BenchError("failed", str(exc)) from exc
+        return await self._incident_view(incident, revisions) if incident else None
+
+    async def report(self, incident_id: int, revision: int | None) -> Report | None:
+        """Return a report of an incident, the newest revision for None."""
+        unstored = {
+            r: report for (i, r), report in self._desk.unstored.items() if i == incident_id
+        }
+        if revision is not None and revision in unstored:
+            return unstored[revision]
+        try:
+            stored = await self._db.run(
+                lambda db: report_rows.load_report(db, incident_id, revision)
+            )
+        except StoreError as exc:
+            if not unstored:
+                raise BenchError("failed", str(exc)) from exc
+            stored = None
+        if revision is None and unstored:
+            newest = unstored[max(unstored)]
+            if stored is None or newest.revision > stored.revision:
+                return newest
+        return stored
+
+    async def write(self, port: str, data: bytes, source: Literal["attach", "send"]) -> int:
+        """Send `data` to the device; return the number of the line it may be answered from."""
+        found = self._writable(port)
+        before_seq = found.reader.next_seq
+        self._ports.wrote(port, data)
+        try:
+            await found.reader.write(data, source)
+        except PortError as exc:
+            raise BenchError("failed", str(exc)) from exc
+        return before_seq
+
+    async def set_lines(self, port: str, *, dtr: bool | None, rts: bool | None) -> None:
+        """Set modem lines; None leaves one alone."""
+        found = self._writable(port)
+        try:
+            await found.reader.set_lines(dtr=dtr, rts=rts)
+        except PortError as exc:
+            raise BenchError("failed", str(exc)) from exc
+
+    async def send_break(self, port: str, duration_s: float) -> None:
+        """Send a break condition."""
+        found = self._writable(port)
+        try:
+            await found.reader.send_break(duration_s)
+        except PortError as exc:
+            raise BenchError("failed", str(exc)) from exc
+
+    async def reset(self, port: str, who: Who) -> Reset:
+        """Reset the board in the way its configuration says."""
+        found = self._known(port)
+        how = found.config.reset
+        if not how:
+            raise BenchError(
+                "not_allowed",
+                f"port {port}: its configuration does not say how to reset it",
+                "add e.g. reset = [{rts = true, ms = 100}, {rts = false}]",
+            )
+        if not isinstance(how, ResetCommand):
+            self._writable(port)
+        await self.mark(port, "reset", "reset", who)
+        before_seq = found.reader.next_seq
+        if isinstance(how, ResetCommand):
+            await _run_command(port, how.command)
+            return Reset(before_seq, f"ran {how.command[0]}")
+        done = []
+        for step in how:
+            try:
+                await found.reader.set_lines(dtr=step.dtr, rts=step.rts)
+            except PortError as exc:
+                raise BenchError("failed", str(exc)) from exc
+            await asyncio.sleep(step.ms / 1000)
+            lines = [
+                f"{name} {'on' if value else 'off'}"
+                for name, value in (("DTR", step.dtr), ("RTS", step.rts))
+                if value is not None
+            ]
+            done.append(" and ".join(lines) + (f" for {step.ms} ms" if step.ms else ""))
+        return Reset(before_seq, ", ".join(done))
+
+    async def mark(self, port: str, kind: str, text: str, who: Who) -> Marker:
+        """Set a marker before the next line."""
+        found = self._known(port)
+        marker = Marker(
+            id=self.next_marker_id,
+            port=port,
+            seq=found.reader.next_seq,
+            kind=kind,
+            text=text,
+            who=who.user,
+            mono_ns=time.monotonic_ns(),
+            utc_ns=time.time_ns(),
+        )
+        self.next_marker_id += 1
+        self._ports.marked(marker)
+        self._db.post(partial(boot_rows.save_marker, marker=marker))
+        self._marked(marker)
+        return marker
+
+    async def resolve(self, incident_id: int, who: Who) -> IncidentView:
+        """Mark an incident as resolved."""
+        incidents = self._faults.incidents
+        return await self._judged(
+            incident_id, lambda: incidents.resolve(incident_id, who.user, time.time_ns())
+        )
+
+    async def mute(self, incident_id: int, until_utc_ns: int | None, who: Who) -> IncidentView:
+        """Count this fault silently from now on; None: until unmuted."""
+        incidents = self._faults.incidents
+        view = await self._judged(
+            incident_id,
+            lambda: incidents.mute(incident_id, who.user, until_utc_ns, time.time_ns()),
+        )
+        fingerprint = view.incident.fingerprint
+        self._db.post(
+            lambda db: incident_rows.save_mute(db, fingerprint, until_utc_ns or 0, who.user)
+        )
+        return view
+
+    async def unmute(self, incident_id: int, who: Who) -> IncidentView:
+        """Undo `mute`."""
+        incidents = self._faults.incidents
+        view = await self._judged(
+            incident_id, lambda: incidents.unmute(incident_id, who.user, time.time_ns())
+        )
+        fingerprint = view.incident.fingerprint
+        self._db.post(lambda db: incident_rows.delete_mute(db, fingerprint))
+        return view
+
+    def audit(self, entry: AuditEntry) -> None:
+        """Store durably who did what."""
+        row = audit_rows.AuditRow(
+            utc_ns=time.time_ns(),
+            uid=entry.who.uid,
+            user=entry.who.user,
+            pid=entry.who.pid,
+            action=entry.action,
+            port=entry.port,
+            bytes=entry.bytes,
+            detail=dict(entry.detail),
+            result=entry.result,
+        )
+        self._db.keep(partial(audit_rows.save_audit, row=row), f"audit {time.monotonic_ns()}")
+
+    async def _judged(
+        self, incident_id: int, judge: Callable[[], list[IncidentChange]]
+    ) -> IncidentView:
+        changes = judge()
+        self._faults.changed(changes)
+        if not changes:
+            view = await self.incident(incident_id)
+            if view is None:
+                raise BenchError("not_found", f"incident {incident_id}: there is none")
+            raise BenchError("not_now", f"incident {incident_id} is {view.incident.state}")
+        return await self._incident_view(changes[0].incident, 0)
+
+    async def _incident_view(self, incident: Incident, revisions: int) -> IncidentView:
+        kept = [r for (i, r) in self._desk.unstored if i == incident.id]
+        started_utc_ns = 0
+        try:
+            boot = await self._db.run(
+                partial(boot_rows.load_boot, port=incident.port, number=incident.boot)
+            )
+            started_utc_ns = boot.utc_ns if boot else 0
+        except StoreError:
+            pass
+        return IncidentView(
+            incident,
+            boot_started_utc_ns=started_utc_ns,
+            revisions=max([revisions, *kept]),
+            is_on_disk=not kept and not self._db.is_unsaved(f"incident {incident.id}"),
+        )
+
+    def _known(self, name: str) -> BenchPort:
+        port = self._ports.get(name)
+        if port is None:
+            raise BenchError("not_found", f"port {name}: there is none of that name")
+        return port
+
+    def _writable(self, name: str) -> BenchPort:
+        port = self._known(name)
+        if not port.config.write:
+            raise BenchError(
+                "not_allowed", f"port {name}: its configuration says write = false"
+            )
+        if port.reader.state != "up":
+            raise BenchError("not_now", f"port {name} is {port.reader.state}")
+        return port
+
+    def _view(self, port: BenchPort) -> PortView:
+        reader, stats = port.reader, port.reader.stats
+        name = port.config.name
+        opened = reader.port
+        return PortView(
+            name=name,
+            device=port.config.device,
+            state=reader.state,
+            since_utc_ns=reader.since_utc_ns,
+            bit_rate=port.config.bit_rate if reader.has_bit_rate else None,
+            may_write=port.config.write,
+            boot=reader.boot,
+            next_seq=reader.next_seq if port.is_numbered else 0,
+            open_incidents=sum(i.port == name for i in self._faults.incidents.open()),
+            problem=reader.problem,
+            holder=reader.holder,
+            opened=opened.device if opened else "",
+            far_end=(opened.far_end or "") if opened else "",
+            eol=port.config.eol,
+            last_rx_utc_ns=stats.last_rx_utc_ns,
+            rx_bytes=stats.rx_bytes,
+            rx_lines=stats.rx_lines,
+            tx_bytes=dict(stats.tx_bytes),
+            boots=stats.boots,
+            reconnects=stats.reconnects,
+            lost_bytes=dict(stats.lost_bytes),
+            uart_errors=dict(stats.uart_errors),
+            log_problem=self._writer.problems.get(name, ""),
+        )
+
+
+def _is_wanted(incident: Incident, wanted: IncidentFilter) -> bool:
+    return (
+        incident.port == (wanted.port or incident.port)
+        and incident.state in wanted.states
+        and SEVERITIES.index(incident.severity) >= SEVERITIES.index(wanted.severity)
+        and incident.opened_utc_ns >= wanted.since_utc_ns
+    )
+
+
+async def _run_command(port: str, command: Sequence[str]) -> None:
+    """Run the program that resets a board.
+
+    Raises:
+        BenchError: it cannot be started, fails, or does not end in time.
+
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+    except OSError as exc:
+        words = f"port {port}: {command[0]}: {os.strerror(exc.errno or 0)}"
+        raise BenchError("failed", words) from exc
+    try:
+        async with asyncio.timeout(RESET_LIMIT_S):
+            status = await process.wait()
+    except TimeoutError:
+        words = f"port {port}: {command[0]} still runs after {RESET_LIMIT_S:.0f} s"
+        raise BenchError("failed", words) from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if status:
+        raise BenchError("failed", f"port {port}: {command[0]} ended with status {status}")

@@ -1,0 +1,331 @@
+"""The ports of the bench: read from the first moment, numbered and searched as soon as possible."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from serialwatch_drivers.port import PortOptions, UartCounters
+
+from serialwatch.capture.reader import Reader
+from serialwatch.capture.ring import Ring, RingBudget
+from serialwatch.config import PortConfig
+from serialwatch.records import Boot, Finding, Lines, Marker, Ready
+from serialwatch.service.faults import Faults
+from serialwatch.store import boots as boot_rows
+from serialwatch.store import ports as port_rows
+from serialwatch.store.database import Database, StoreError
+from serialwatch.store.log_reader import PortLog
+from serialwatch.store.log_recovery import recover
+from serialwatch.store.log_writer import LogWriter
+from serialwatch.triggers.detectors.counter import Counters
+from serialwatch.triggers.matcher import Matcher
+from serialwatch.triggers.watch import PortWatch, WatchOptions
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+RESERVE_AHEAD = port_rows.SEQ_BLOCK // 2  # numbers left when the next block is reserved
+MAX_CATCH_UP = 1024 * 1024  # bytes of log that are searched again at a start
+MAX_WAITING = 1024 * 1024  # bytes of a port that wait for the rules to be compiled
+
+
+class InThread(Protocol):
+    """Runs what may take its time in the thread for large answers."""
+
+    def __call__(self, work: Callable[[], T]) -> Awaitable[T]:
+        """Run `work`; raise what it raises."""
+
+
+
+class PortListener(Protocol):
+    """Whoever wants to know about ports; may neither block nor raise."""
+
+    def on_bytes(self, port: str, data: bytes) -> None:
+        """Take what a board printed."""
+
+    def on_state(self, port: str) -> None:
+        """Learn that the state of a port has changed."""
+
+
+@dataclass(slots=True)
+class BenchPort:
+    """A port and what belongs to it while the daemon runs."""
+
+    config: PortConfig
+    ring: Ring
+    reader: Reader
+    watch: PortWatch | None = None  # None: the rules are not compiled yet
+    waiting: list[Lines] = field(default_factory=list)  # for the rules
+    waiting_bytes: int = 0
+    reserved_seq: int = 0
+    matched_seq: int = 0  # as an earlier run left it
+    first_seq: int = 0  # of this run
+    is_numbered: bool = False
+    task: asyncio.Task[None] | None = None
+
+
+class Ports:
+    """All ports. The sink of their readers: what they read is searched here, on the loop."""
+
+    def __init__(
+        self,
+        log_dir: Path,
+        db: Database,
+        writer: LogWriter,
+        faults: Faults,
+        listener: PortListener,
+        in_thread: InThread,
+    ) -> None:
+        self._log_dir = log_dir
+        self._db = db
+        self._writer = writer
+        self._faults = faults
+        self._listener = listener
+        self._in_thread = in_thread
+        self._budget = RingBudget()
+        self._ports: dict[str, BenchPort] = {}
+        self._matcher: Matcher | None = None
+        self.unsearched_lines = 0  # too many waited for the rules
+
+    def __iter__(self) -> Iterator[BenchPort]:
+        return iter(self._ports.values())
+
+    def __len__(self) -> int:
+        return len(self._ports)
+
+    def get(self, name: str) -> BenchPort | None:
+        """Return a port, None if there is none of that name."""
+        return self._ports.get(name)
+
+    def add(self, config: PortConfig, tasks: asyncio.TaskGroup) -> None:
+        """Begin to read a port; its bytes wait in the ring until `number` is done."""
+        ring = Ring(config.name, self._budget)
+        options = PortOptions(
+            bit_rate=config.bit_rate,
+            dtr=config.dtr,
+            rts=config.rts,
+            line_errors=config.line_errors,
+        )
+        reader = Reader(config.name, config.device, options, config.eol, ring, self)
+        port = BenchPort(config, ring, reader)
+        self._ports[config.name] = port
+        self._writer.attach(ring)
+        port.task = tasks.create_task(self._keep_open(port), name=f"port {config.name}")
+
+    async def remove(self, name: str) -> None:
+        """Close a port, write what is left of it, and note that its end was in order."""
+        port = self._ports[name]
+        if port.task is not None:
+            port.task.cancel()
+            await asyncio.wait([port.task])
+        await self._writer.detach(name)
+        if port.is_numbered:
+            ends = {name: self._end(port)}
+            self._db.post(lambda db: port_rows.close_clean(db, ends))
+        port.ring.close()
+        del self._ports[name]
+
+    async def number(self, ports: Sequence[BenchPort]) -> None:
+        """Give lines their numbers: from here on they are logged and searched."""
+        for port in ports:
+            name, device = port.config.name, port.config.device
+            logged = await self._in_thread(partial(recover, self._log_dir / name, name))
+            try:
+                row = await self._db.run(
+                    partial(
+                        port_rows.load_port, name=name, device=device, logged_seq=logged
+                    )
+                )
+            except StoreError as exc:
+                # Numbering goes on above the log; what the database had reserved is unknown.
+                log.error("%s: lines are numbered from the log alone: %s", name, exc)
+                first = logged + 1
+                row = port_rows.PortRow(
+                    name, device, first, first + port_rows.SEQ_BLOCK, logged, 0, is_clean=False
+                )
+            port.first_seq = row.next_seq
+            port.reserved_seq = row.reserved_seq
+            port.matched_seq = row.matched_seq
+            port.is_numbered = True
+            port.reader.number_from(row.next_seq, row.boot)
+
+    async def search_with(self, matcher: Matcher) -> None:
+        """Search with these rules: what the last run left unsearched, what waits, what comes."""
+        first = self._matcher is None
+        self._matcher = matcher
+        for port in list(self._ports.values()):
+            if port.watch is not None:
+                port.watch.swap(matcher)
+            elif port.is_numbered:
+                await self._begin_search(port, matcher)
+        if first and self.unsearched_lines:
+            log.warning("%d lines came before the rules were ready", self.unsearched_lines)
+
+    @property
+    def matcher(self) -> Matcher | None:
+        """Return the rules in use, None before the first."""
+        return self._matcher
+
+    def tick(self, mono_ns: int, utc_ns: int) -> None:
+        """Let time pass for every port; some 20 times a second."""
+        for port in self._ports.values():
+            port.reader.tick(mono_ns)
+            if port.watch is not None:
+                self._found(port, port.watch.tick(mono_ns, utc_ns))
+
+    def marked(self, marker: Marker) -> None:
+        """Note a marker in the log's index and open its expected window."""
+        port = self._ports[marker.port]
+        port.reader.mark(marker.id)
+        if port.watch is not None:
+            port.watch.marked(marker.kind, marker.mono_ns)
+
+    def wrote(self, name: str, data: bytes) -> None:
+        """Note what somebody sent: its echo is no fault."""
+        port = self._ports[name]
+        if port.watch is not None:
+            port.watch.wrote(data, time.monotonic_ns())
+
+    def ends(self) -> dict[str, port_rows.PortEnd]:
+        """Return how each numbered port ends, for a clean end."""
+        return {p.config.name: self._end(p) for p in self._ports.values() if p.is_numbered}
+
+    # The sink of the readers
+
+    def on_lines(self, reader: Reader, lines: Lines) -> None:
+        """Search complete lines, or let them wait for the rules."""
+        port = self._ports[reader.name]
+        if port.watch is not None:
+            self._search(port, port.watch, lines)
+        elif port.waiting_bytes < MAX_WAITING:
+            port.waiting.append(lines)
+            port.waiting_bytes += len(lines.text)
+        else:
+            self.unsearched_lines += lines.count
+        if lines.first_seq + lines.count > port.reserved_seq - RESERVE_AHEAD:
+            self._reserve(port, lines.first_seq + lines.count)
+
+    def on_partial(
+        self, reader: Reader, seq: int, text: bytes, mono_ns: int, utc_ns: int
+    ) -> None:
+        """Search an unfinished line that stands for 100 ms."""
+        port = self._ports[reader.name]
+        if port.watch is not None:
+            self._found(port, port.watch.partial(seq, text, mono_ns, utc_ns))
+
+    def on_bytes(self, reader: Reader, data: bytes, mono_ns: int) -> None:
+        """Hand bytes to whoever is attached."""
+        self._listener.on_bytes(reader.name, data)
+
+    def on_state(self, reader: Reader) -> None:
+        """Tell the triggers and people that a port is there or gone."""
+        port = self._ports[reader.name]
+        if port.watch is not None:
+            if reader.state == "up":
+                port.watch.opened(time.monotonic_ns())
+            else:
+                self._found(port, port.watch.lost(time.monotonic_ns()))
+        self._listener.on_state(reader.name)
+
+    def on_counters(self, reader: Reader, counters: UartCounters) -> None:
+        """Search the UART's error counters."""
+        port = self._ports[reader.name]
+        if port.watch is not None:
+            told = Counters(
+                overrun=counters.overrun,
+                framing=counters.framing,
+                parity=counters.parity,
+                breaks=counters.breaks,
+                buffer_overrun=counters.buffer_overrun,
+            )
+            self._found(
+                port, port.watch.counters(told, time.monotonic_ns(), time.time_ns())
+            )
+
+    async def _keep_open(self, port: BenchPort) -> None:
+        await port.reader.keep_open()
+
+    async def _begin_search(self, port: BenchPort, matcher: Matcher) -> None:
+        config = port.config
+        watch = PortWatch(
+            config.name,
+            matcher,
+            WatchOptions(
+                expect_faults=config.expect_faults,
+                ready=config.ready,
+                packs=tuple(config.rules),
+                bit_rate=config.bit_rate if port.reader.has_bit_rate else None,
+            ),
+            port.reader.boot,
+        )
+        blocks: list[Lines] = []
+        if port.matched_seq + 1 < port.first_seq:
+            folder = self._log_dir / config.name
+            blocks = await self._in_thread(
+                partial(
+                    _left_unsearched, folder, config.name, port.matched_seq, port.first_seq
+                )
+            )
+        for lines in blocks:
+            self._search(port, watch, lines)
+        if port.reader.state == "up":
+            watch.opened(time.monotonic_ns())
+        waiting, port.waiting, port.waiting_bytes = port.waiting, [], 0
+        port.watch = watch
+        for lines in waiting:
+            self._search(port, watch, lines)
+
+    def _search(self, port: BenchPort, watch: PortWatch, lines: Lines) -> None:
+        findings = watch.fed(lines)
+        self._note_boots(port, findings)
+        self._faults.lines(lines, port.config.name, findings)
+
+    def _found(self, port: BenchPort, findings: Sequence[Finding]) -> None:
+        if findings:
+            self._note_boots(port, findings)
+            self._faults.found(findings)
+
+    def _note_boots(self, port: BenchPort, findings: Sequence[Finding]) -> None:
+        for finding in findings:
+            if isinstance(finding, Boot):
+                port.reader.booted(finding.number, finding.seq)
+                port.reader.stats.boots += 1
+                self._db.post(partial(boot_rows.save_boot, boot=finding))
+            elif isinstance(finding, Ready):
+                self._db.post(partial(boot_rows.save_ready, ready=finding))
+
+    def _reserve(self, port: BenchPort, used: int) -> None:
+        name, upto = port.config.name, used + port_rows.SEQ_BLOCK
+        port.reserved_seq = upto
+        self._db.post(lambda db: port_rows.reserve(db, name, upto))
+
+    def _end(self, port: BenchPort) -> port_rows.PortEnd:
+        name = port.config.name
+        searched = self._faults.incidents.matched(name, self._faults.searched.get(name, 0))
+        return port_rows.PortEnd(port.reader.next_seq, searched, port.reader.boot)
+
+
+def _left_unsearched(folder: Path, name: str, matched_seq: int, first_seq: int) -> list[Lines]:
+    """Return the lines after `matched_seq` that an earlier run logged, at most the newest 1 MiB."""
+    found: list[Lines] = []
+    size = 0
+    now_mono_ns, now_utc_ns = time.monotonic_ns(), time.time_ns()
+    reader = PortLog(folder, name)
+    for line in reader.lines(first=matched_seq + 1, last=first_seq - 1, reverse=True):
+        size += len(line.raw) + 1
+        if size > MAX_CATCH_UP:
+            log.warning("%s: only the newest 1 MiB of what was not searched is searched", name)
+            break
+        ago_ns = max(0, now_utc_ns - line.last_utc_ns)  # the clock of that run is not ours
+        text = line.raw.replace(b"\n", b" ") + b"\n"
+        found.append(Lines(line.seq, 1, text, max(0, now_mono_ns - ago_ns), line.last_utc_ns))
+    found.reverse()
+    return found

@@ -1,0 +1,168 @@
+"""What a crash leaves behind: indexes that are torn or gone are made whole from their logs."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from serialwatch.lines import Eol, Splitter
+from serialwatch.store.log_format import (
+    HEADER_BYTES,
+    RECORD_BYTES,
+    Cut,
+    Header,
+    Kind,
+    PointFlag,
+    Record,
+    begun_utc_ns,
+    first_seq_of,
+    log_files,
+    pack_header,
+    pack_record,
+    unpack_header,
+    unpack_record,
+)
+from serialwatch.store.log_index import Indexer
+
+log = logging.getLogger(__name__)
+
+_GUESS_BYTES = 64 * 1024
+
+
+def recover(folder: Path, port: str) -> int:
+    """Repair the log of a port whose last run may have crashed; return the highest line number.
+
+    0 if nothing was ever written. `folder` is the port's own. Only the newest files can be torn:
+    a writer begins one before it ends the one before. Blocks, for a second at most. What cannot be
+    repaired, on a disk that is read-only, stays as it is.
+    """
+    highest = 0
+    for path in log_files(folder)[-2:]:
+        highest = max(highest, _recover_file(path, port))
+    return highest
+
+
+def rebuilt_index(path: Path, port: str) -> bytes:
+    """Return an index for a log that has none. Its records are flagged as estimated.
+
+    Bytes are taken to have come evenly between the time in the log's name and its last change.
+    """
+    first_seq = first_seq_of(path)
+    assert first_seq is not None
+    data = path.read_bytes()
+    head = data[:_GUESS_BYTES]
+    eol: Eol = "lf" if Splitter().cr_switch(head) is None else "cr"
+    header = pack_header(Header(port, eol, first_seq, boot=0))
+    if not data:
+        return header
+    begun_ns = begun_utc_ns(path)
+    lasted_ns = max(path.stat().st_mtime_ns - begun_ns, 0)
+    indexer = Indexer(eol, first_seq, flags=PointFlag.ESTIMATED)
+    return header + indexer.add(data, 0, lasted_ns, begun_ns)
+
+
+def _recover_file(path: Path, port: str) -> int:
+    index_path = path.with_suffix(".idx")
+    size = path.stat().st_size
+    try:
+        index = index_path.read_bytes()
+    except FileNotFoundError:
+        index = b""
+    header = unpack_header(index)
+    if header is None:
+        index = rebuilt_index(path, port)
+        header = unpack_header(index)
+        assert header is not None
+    whole = _without_torn_end(index, size)
+    last = _last_of(whole, Kind.CUT, Kind.POINT)
+    if last is not None and last.kind is Kind.CUT:
+        return last.seq - 1  # it ended in order
+    indexer, records = _index_rest(path, header, whole, size)
+    try:
+        _replace(index_path, whole + records)
+        _sync(path)
+    except OSError as exc:
+        log.warning("%s: not repaired: %s", index_path, exc.strerror)
+    return indexer.last_seq
+
+
+def _index_rest(path: Path, header: Header, index: bytes, size: int) -> tuple[Indexer, bytes]:
+    """Return the records that are missing behind `index`, and how the log ends."""
+    start = _last_of(index, Kind.POINT, flags=PointFlag.LINE_START)
+    last = _last_of(index, Kind.POINT)
+    if start is None or last is None:
+        begun_ns = begun_utc_ns(path)
+        start = last = Record(Kind.POINT, 0, 0, 0, header.first_seq, begun_ns, 0)
+        known = -1
+    else:
+        known = last.offset
+    with path.open("rb") as file:
+        file.seek(start.offset)
+        before = file.read(last.offset - start.offset)
+        rest = file.read(size - last.offset)
+    lasted_ns = max(path.stat().st_mtime_ns - last.utc_ns, 0)
+    indexer = Indexer(header.eol, start.seq, start.offset, PointFlag.ESTIMATED)
+    made = b""
+    if before:
+        made += indexer.add(before, last.mono_ns, last.mono_ns, last.utc_ns)
+    if rest:
+        made += indexer.add(rest, last.mono_ns, last.mono_ns + lasted_ns, last.utc_ns)
+    records = b"".join(
+        raw
+        for at in range(0, len(made), RECORD_BYTES)
+        if (record := unpack_record(raw := made[at : at + RECORD_BYTES])) is not None
+        and record.offset > known
+    )
+    cut = pack_record(
+        Kind.CUT,
+        PointFlag.ESTIMATED,
+        Cut.CRASH,
+        size,
+        indexer.last_seq + 1,
+        last.utc_ns + lasted_ns,
+        last.mono_ns + lasted_ns,
+    )
+    return indexer, records + cut
+
+
+def _without_torn_end(index: bytes, log_bytes: int) -> bytes:
+    count = (len(index) - HEADER_BYTES) // RECORD_BYTES
+    while count:
+        end = HEADER_BYTES + count * RECORD_BYTES
+        record = unpack_record(index[end - RECORD_BYTES : end])
+        is_whole = record is not None and (
+            record.offset < log_bytes
+            or (record.offset == log_bytes and record.kind is not Kind.POINT)
+        )
+        if is_whole:
+            break
+        count -= 1
+    return index[: HEADER_BYTES + count * RECORD_BYTES]
+
+
+def _last_of(index: bytes, *kinds: Kind, flags: int = 0) -> Record | None:
+    for at in range(len(index) - RECORD_BYTES, HEADER_BYTES - 1, -RECORD_BYTES):
+        record = unpack_record(index[at : at + RECORD_BYTES])
+        if record is not None and record.kind in kinds and record.flags & flags == flags:
+            return record
+    return None
+
+
+def _replace(path: Path, data: bytes) -> None:
+    fresh = path.with_suffix(".idx.new")
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+    with open(fd, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(fd)
+    fresh.replace(path)
+
+
+def _sync(path: Path) -> None:
+    for each, flags in ((path, os.O_RDONLY), (path.parent, os.O_RDONLY | os.O_DIRECTORY)):
+        fd = os.open(each, flags | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -1,0 +1,177 @@
+"""Finding memories: by words, scope, age and weight."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlite_utils import Database
+
+from serialwatch.store.memories import (
+    DAY_NS,
+    MemoryRow,
+    memory_of,
+    query_of,
+    terms_of,
+    words_of,
+)
+from serialwatch.store.memory_gate import MemoryType
+from serialwatch.wire import iso
+
+HALF_LIFE_DAYS: Mapping[MemoryType, float | None] = {
+    "task_result": 14,
+    "snapshot": 30,
+    "fact": 90,
+    "preference": None,  # does not age
+}
+CANDIDATES = 50
+LEAST_RELEVANCE = 0.05
+SHARE_OF_WORDS = 0.4  # relevance of a memory that has every word asked for
+
+_IN_PLACE = """(
+    (expires_at IS NULL OR expires_at > :now)
+    AND (:everywhere OR scope = 'bench' OR (scope = 'port' AND scope_name = :port)
+        OR (scope = 'board' AND scope_name = :board) OR (scope = 'user' AND scope_name = :user))
+)"""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryHit:
+    """A memory that fits a query."""
+
+    memory: MemoryRow
+    score: float  # about 0..1, highest first
+    relevance: float  # 0..1, of its words alone
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """From where memories are looked for: what is of another port, board or user is not seen."""
+
+    port: str = ""
+    board: str = ""
+    user: str = ""
+
+
+def recall(
+    db: Database, place: Place, now_utc_ns: int, *, newest: int = 5, highest: int = 5
+) -> list[MemoryRow]:
+    """Return what a prompt is to know anyway: the newest and the highest, each once."""
+    found: dict[int, MemoryRow] = {}
+    for order, limit in (
+        ("priority DESC, updated_at DESC, id DESC", highest),
+        ("updated_at DESC, id DESC", newest),
+    ):
+        rows = db.query(
+            f"SELECT * FROM memories WHERE {_IN_PLACE} ORDER BY {order} LIMIT :limit",
+            _place(place, now_utc_ns) | {"limit": limit},
+        )
+        found |= {row["id"]: memory_of(row) for row in rows}
+    return list(found.values())
+
+
+def search(
+    db: Database,
+    text: str,
+    now_utc_ns: int,
+    *,
+    place: Place | None = None,
+    fingerprint: str = "",
+    type: MemoryType | None = None,
+    limit: int = 5,
+) -> list[MemoryHit]:
+    """Return the memories that fit best, best first.
+
+    Args:
+        db: the database.
+        text: words to look for; whatever else it holds is ignored.
+        now_utc_ns: for their age.
+        place: from where; None for all memories.
+        fingerprint: of an incident: what was learned from the same fault fits in any case.
+        type: of this type only.
+        limit: at most so many.
+
+    """
+    terms = terms_of(text)
+    bounds = _place(place, now_utc_ns) | {"fingerprint": fingerprint}
+    relevance: dict[int, float] = {}
+    rows: dict[int, dict[str, Any]] = {}
+    if terms:
+        for row in db.query(
+            f"""
+            SELECT m.*, -bm25(memories_fts, 4, 1, 2) AS weight
+            FROM memories_fts JOIN memories m ON m.id = memories_fts.rowid
+            WHERE memories_fts MATCH :query AND {_IN_PLACE}
+            ORDER BY bm25(memories_fts, 4, 1, 2) LIMIT {CANDIDATES}
+            """,
+            bounds | {"query": query_of(terms)},
+        ):
+            rows[row["id"]] = row
+            relevance[row["id"]] = _relevance(terms, row)
+    for row in db.query(
+        f"""
+        SELECT * FROM memories WHERE (priority = 5 OR (:fingerprint != '' AND fingerprint = :fingerprint))
+            AND {_IN_PLACE}
+        ORDER BY updated_at DESC LIMIT {CANDIDATES}
+        """,
+        bounds,
+    ):
+        rows.setdefault(row["id"], row)
+    contradicted = _contradicted(db, rows)
+    hits = []
+    for row in rows.values():
+        memory = memory_of(row)
+        fits = relevance.get(memory.id, 0.0)
+        is_same_fault = bool(fingerprint) and memory.fingerprint == fingerprint
+        if fits < LEAST_RELEVANCE and memory.priority < 5 and not is_same_fault:
+            continue
+        if type is None or memory.type == type:
+            score = _score(memory, 1.0 if is_same_fault else fits, place, now_utc_ns)
+            hits.append(MemoryHit(memory, score - 0.2 * (memory.id in contradicted), fits))
+    return sorted(hits, key=lambda hit: (-hit.score, -hit.memory.id))[:limit]
+
+
+def _place(place: Place | None, now_utc_ns: int) -> dict[str, object]:
+    at = place or Place()
+    return {
+        "now": iso(now_utc_ns),
+        "everywhere": place is None,
+        "port": at.port,
+        "board": at.board,
+        "user": at.user,
+    }
+
+
+def _relevance(terms: Sequence[str], row: Mapping[str, Any]) -> float:
+    """Return 0..1: by rarity of the words, and by how many of them are there.
+
+    bm25 is next to nothing for a word that more than half of the rows have, in a young memory
+    thus for all words.
+    """
+    weight = max(0.0, float(row["weight"]))
+    words = set(words_of(f"{row['title']} {row['body']} {row['tags']}"))
+    share = sum(term in words for term in terms) / len(terms)
+    return max(weight / (weight + 3), SHARE_OF_WORDS * share)
+
+
+def _score(memory: MemoryRow, relevance: float, place: Place | None, now_utc_ns: int) -> float:
+    half = HALF_LIFE_DAYS[memory.type]
+    age_days = max(0, now_utc_ns - memory.updated_utc_ns) / DAY_NS
+    recency = 1.0 if half is None else 0.5 ** (age_days / half)
+    nearness = 0.4
+    if place is not None:
+        nearness = {"port": 1.0, "user": 1.0, "board": 0.7, "bench": 0.4}[memory.scope]
+    return 0.5 * relevance + 0.15 * recency + 0.15 * memory.priority / 5 + 0.2 * nearness
+
+
+def _contradicted(db: Database, ids: Iterable[int]) -> set[int]:
+    rows = db.execute(
+        """
+        SELECT other_id FROM memory_relations
+        WHERE kind = 'contradicts' AND other_id IN (SELECT value FROM json_each(?))
+        """,
+        [json.dumps(list(ids))],
+    )
+    return {int(other) for (other,) in rows}

@@ -1,0 +1,171 @@
+"""Run the examples of every rule against all rules, and explain a rule to a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from serialwatch.records import Hit, Lines
+from serialwatch.triggers.matcher import Matcher
+from serialwatch.triggers.moments import S
+from serialwatch.triggers.ruleset import Detector, Rule, RuleSet
+from serialwatch.triggers.watch import PortWatch
+
+_TIERS = {"generic": 0, "family": 1, "specific": 2}
+
+
+def check_rules(ruleset: RuleSet) -> list[str]:
+    """Return what is wrong: problems of loading, then of each example and counterexample.
+
+    An example must hit its rule. Beside it only notes, vaguer rules (parents, lower tiers) and
+    rules that merely continue a block may hit. A counterexample must not hit its rule, and nothing
+    from warning up but a rule that has that very text as an example.
+    """
+    matcher = Matcher(ruleset)
+    problems = list(ruleset.problems)
+    told = {example: rule.id for rule in ruleset.rules for example in rule.examples}
+    for rule in ruleset.rules:
+        where = f"rule {rule.id} ({rule.source})"
+        if not rule.examples:
+            problems.append(f"{where}: needs an example, a line that it finds")
+        for example in rule.examples:
+            problems += (f"{where}: {wrong}" for wrong in _wrong_example(matcher, rule, example))
+        for line in rule.counterexamples:
+            problems += (
+                f"{where}: {wrong}" for wrong in _wrong_counterexample(matcher, rule, line, told)
+            )
+    return problems
+
+
+def hits_of(matcher: Matcher, text: str) -> list[Hit]:
+    """Return what the lines of a text hit on a port that shows nothing else."""
+    watch = PortWatch("example", matcher)
+    raw = text.encode("utf-8").rstrip(b"\n") + b"\n"
+    found = watch.fed(Lines(1, raw.count(b"\n"), raw, mono_ns=S, utc_ns=S))
+    found += watch.lost(2 * S)
+    return [finding for finding in found if isinstance(finding, Hit)]
+
+
+def explain_rule(ruleset: RuleSet, rule_id: str) -> str:
+    """Return what a rule or detector does, in words for a person.
+
+    Raises:
+        KeyError: there is no such rule or detector.
+
+    """
+    if rule := ruleset.rule(rule_id):
+        return "\n".join(_rule_words(ruleset, rule))
+    if detector := ruleset.detector(rule_id):
+        return "\n".join(_detector_words(detector))
+    raise KeyError(rule_id)
+
+
+def _wrong_example(matcher: Matcher, rule: Rule, example: str) -> Iterator[str]:
+    hits = hits_of(matcher, _in_its_place(rule, example))
+    own = {rule.id, *_ancestors(matcher.ruleset, rule)}
+    if rule.id not in {hit.trigger for hit in hits}:
+        instead = ", ".join(dict.fromkeys(hit.trigger for hit in hits)) or "nothing"
+        yield f"example {example!r} is not found by it, but by {instead}"
+        return
+    if any("?" in hit.title and "{" in rule.title for hit in hits if hit.trigger == rule.id):
+        title = next(hit.title for hit in hits if hit.trigger == rule.id)
+        if "?" not in rule.title:
+            yield f"example {example!r} leaves a field of the title empty: {title!r}"
+    for hit in hits:
+        other = matcher.ruleset.rule(hit.trigger)
+        if hit.trigger in own or hit.severity == "note" or other is None:
+            continue
+        if other.continues or _TIERS[other.tier] < _TIERS[rule.tier]:
+            continue
+        yield f"example {example!r} also hits {hit.trigger}"
+
+
+def _wrong_counterexample(
+    matcher: Matcher, rule: Rule, line: str, told: dict[str, str]
+) -> Iterator[str]:
+    for hit in hits_of(matcher, _in_its_place(rule, line)):
+        if hit.trigger == rule.id:
+            yield f"counterexample {line!r} hits it"
+        elif hit.severity != "note" and told.get(line) != hit.trigger:
+            yield f"counterexample {line!r} hits {hit.trigger}"
+
+
+def _in_its_place(rule: Rule, text: str) -> str:
+    return text
+
+
+def _ancestors(ruleset: RuleSet, rule: Rule) -> Iterator[str]:
+    seen = {rule.id}
+    while (parent := ruleset.rule(rule.parent)) and parent.id not in seen:
+        seen.add(parent.id)
+        yield parent.id
+        rule = parent
+
+
+def _rule_words(ruleset: RuleSet, rule: Rule) -> Iterator[str]:
+    yield f"{rule.id}: {rule.title}"
+    yield f"  severity   {rule.severity}" + "".join(
+        f", {when.severity}"
+        + (f" in state {when.state}" if when.state else "")
+        + (f" if the line matches {when.match}" if when.match else "")
+        for when in rule.severity_when
+    )
+    yield f"  tier       {rule.tier}"
+    if rule.parent:
+        yield f"  sharpens   {rule.parent}"
+    sharper = [other.id for other in ruleset.rules if other.parent == rule.id]
+    if sharper:
+        yield f"  sharpened  by {', '.join(sharper)}"
+    if rule.ecosystem:
+        yield f"  only       on ports that showed {' or '.join(rule.ecosystem)}"
+    yield from _listed("finds", rule.match)
+    yield from _listed("but not", rule.unless)
+    yield from _listed("fields", rule.fields)
+    if rule.needs:
+        words = f"within {rule.needs.within_lines} lines"
+        yield from _listed("needs", [f"{p}  {words}" for p in rule.needs.match])
+    if rule.unless_near:
+        near = rule.unless_near
+        words = f"in {near.before} lines before to {near.after} after"
+        yield from _listed("unless", [f"{p}  {words}" for p in near.match])
+    if rule.count:
+        yield f"  counts     each {rule.count.n}th hit within {rule.count.in_s:g} s"
+    if rule.block:
+        start = " or ".join(rule.block.start) or "the line itself"
+        yield f"  evidence   from {start} (at most {rule.block.back_lines} lines back)"
+        end = " or ".join(rule.block.end) or "a boot, a prompt or silence"
+        yield f"             to {end} (at most {rule.block.max_lines} lines)"
+    if rule.continues:
+        yield "  continues  a block that is open; opens one only if none is"
+    yield f"  same fault if {', '.join(rule.key) or 'the title without its numbers'} is the same"
+    yield f"  holdoff    {rule.holdoff_s:g} s"
+    if rule.knowledge:
+        yield f"  knowledge  {rule.knowledge}"
+    yield from _listed("examples", rule.examples)
+    yield from _listed("not", rule.counterexamples)
+    yield f"  from       {rule.source}"
+
+
+def _listed(word: str, items: tuple[str, ...] | list[str]) -> Iterator[str]:
+    for number, item in enumerate(items):
+        lines = item.split("\n")
+        yield f"  {word if not number else '':<10} {lines[0]}"
+        for line in lines[1:]:
+            yield f"             {line}"
+
+
+def _detector_words(detector: Detector) -> Iterator[str]:
+    words = (type(detector).__doc__ or "").strip()
+    yield f"{detector.id}: {words}"
+    yield f"  severity   {detector.severity}"
+    yield f"  holdoff    {detector.holdoff_s:g} s"
+    for name in type(detector).__dataclass_fields__:
+        if name in ("id", "severity", "holdoff_s", "knowledge", "source"):
+            continue
+        value = getattr(detector, name)
+        if isinstance(value, tuple):
+            yield from _listed(name, value)
+        elif value is not None:
+            yield f"  {name:<10} {value:g}" if isinstance(value, float) else f"  {name:<10} {value}"
+    if detector.knowledge:
+        yield f"  knowledge  {detector.knowledge}"
+    yield f"  from       {detector.source}"

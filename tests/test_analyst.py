@@ -1,0 +1,3 @@
+from __future__ import annotations
+
+from serialwatch.agent.direct import DirectTools

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import csv
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from serialwatch.bundled import bundled_dir
+from serialwatch.records import SEVERITIES, Boot, Finding, Hit, Lines
+from serialwatch.triggers.check import check_rules
+from serialwatch.triggers.matcher import Matcher
+from serialwatch.triggers.rules import load_rules
+from serialwatch.triggers.ruleset import RuleSet
+from serialwatch.triggers.watch import PortWatch
+
+LOGS = Path(__file__).parent / "logs"
+S = 1_000_000_000  # ns
+LINES_PER_S = 100
+PACKS = {"cortexm", "esp", "generic", "link", "linux", "uboot", "zephyr"}
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A log of `logs/` and what it must give."""
+
+    id: str
+    expected: frozenset[str]  # triggers from warning up
+    first_fault_line: int  # 0: none
+    resets: int
+
+    @property
+    def data(self) -> bytes:
+        return (LOGS / f"{self.id}.log").read_bytes()
+
+
+def _streams() -> Iterator[Stream]:
+    with (LOGS / "INDEX.tsv").open() as index:
+        for row in csv.DictReader(index, delimiter="\t"):
+            expected = row["expected"].split(",") if row["expected"] != "none" else []
+            line = row["first_fault_line"].replace("-", "0")
+            yield Stream(row["id"], frozenset(expected), int(line), int(row["resets"]))
+
+
+STREAMS = tuple(_streams())
+EVERY_STREAM = pytest.mark.parametrize("stream", STREAMS, ids=[s.id for s in STREAMS])
+
+
+@cache
+def packs() -> RuleSet:
+    return load_rules([bundled_dir("config/rules")])
+
+
+@cache
+def matcher() -> Matcher:
+    return Matcher(packs())
+
+
+def test_every_example_of_the_packs_hits_what_it_says_and_nothing_else() -> None:
+    assert check_rules(packs()) == []
+
+
+def test_every_rule_has_an_example_and_a_counterexample() -> None:
+    bare = [rule.id for rule in packs().rules if not (rule.examples and rule.counterexamples)]
+
+    assert bare == []
+
+
+def test_the_first_packs_are_complete() -> None:
+    assert {rule.pack for rule in packs().rules} >= PACKS
+    assert len(packs().rules) >= 60
+
+
+def test_a_rule_stands_in_the_file_of_its_pack() -> None:
+    strays = [rule.id for rule in packs().rules if f"/{rule.pack}.toml:" not in rule.source]
+
+    assert strays == []
+
+
+def test_only_generic_and_family_rules_name_no_firmware() -> None:
+    tiers = {rule.pack: rule.tier for rule in packs().rules}
+
+    assert {pack for pack, tier in tiers.items() if tier != "specific"} == {"cortexm", "generic"}
+
+
+def test_every_log_is_in_the_index() -> None:
+    assert sorted(path.stem for path in LOGS.glob("*.log")) == [s.id for s in STREAMS]
+
+
+@EVERY_STREAM
+def test_a_stream_gives_the_faults_it_holds_and_no_others(stream: Stream) -> None:
+    assert {hit.trigger for hit in _hits(_watch(stream.data))} == stream.expected
+
+
+@EVERY_STREAM
+def test_the_first_fault_line_is_in_the_evidence_of_the_first_fault(stream: Stream) -> None:
+    hits = _hits(_watch(stream.data))
+    if not stream.first_fault_line:
+        assert hits == []
+        return
+    first = min(hits, key=lambda hit: (hit.seq, hit.block_first))
+
+    assert first.block_first <= stream.first_fault_line <= first.seq
+
+
+@EVERY_STREAM
+def test_the_starts_of_a_stream_are_counted(stream: Stream) -> None:
+    assert len([f for f in _watch(stream.data) if isinstance(f, Boot)]) == stream.resets
+
+
+@EVERY_STREAM
+def test_how_a_stream_is_cut_into_chunks_changes_nothing(stream: Stream) -> None:
+    whole = _told(_watch(stream.data, most_lines=10_000))
+
+    for seed in range(5):
+        assert _told(_watch(stream.data, most_lines=9, seed=seed)) == whole
+
+
+@EVERY_STREAM
+def test_every_title_of_a_stream_is_filled_in(stream: Stream) -> None:
+    titles = [f.title for f in _watch(stream.data) if isinstance(f, Hit)]
+
+    assert [title for title in titles if "?" in title or "{" in title] == []
+
+
+def _watch(data: bytes, *, most_lines: int = 9, seed: int = 0) -> list[Finding]:
+    """Feed a stream at a steady pace, in chunks of up to so many lines, and close the port."""
+    sizes = random.Random(seed)
+    watch = PortWatch("dut1", matcher())
+    lines = data.removesuffix(b"\n").split(b"\n")
+    found: list[Finding] = []
+    done = 0
+    while done < len(lines):
+        chunk = lines[done : done + sizes.randint(1, most_lines)]
+        at_ns = S + (done + len(chunk)) * S // LINES_PER_S
+        text = b"\n".join(chunk) + b"\n"
+        found += watch.fed(Lines(done + 1, len(chunk), text, mono_ns=at_ns, utc_ns=at_ns))
+        done += len(chunk)
+    end_ns = S + (done + 5 * LINES_PER_S) * S // LINES_PER_S
+    return found + watch.lost(end_ns)
+
+
+def _hits(found: list[Finding]) -> list[Hit]:
+    """Return hits from warning up, and generic ones only where nothing better was found."""
+    hits = [f for f in found if isinstance(f, Hit) and SEVERITIES.index(f.severity) > 0]
+    better = [hit for hit in hits if hit.tier != "generic"]
+    return better or hits
+
+
+def _told(found: list[Finding]) -> list[tuple[str, int, int]]:
+    return [(f.trigger, f.seq, f.block_first) for f in found if isinstance(f, Hit)]
