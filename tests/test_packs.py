@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import csv
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from serialwatch.bundled import bundled_dir
-from serialwatch.records import SEVERITIES, Boot, Finding, Hit, Lines
+from serialwatch.records import SEVERITIES, BlockEnd, Boot, Finding, Hit, Lines
 from serialwatch.triggers.check import check_rules
 from serialwatch.triggers.matcher import Matcher
+from serialwatch.triggers.patterns import LineView, compile_pattern
 from serialwatch.triggers.rules import load_rules
 from serialwatch.triggers.ruleset import RuleSet
+from serialwatch.triggers.view import strip_escapes
 from serialwatch.triggers.watch import PortWatch
 
 LOGS = Path(__file__).parent / "logs"
@@ -69,6 +71,20 @@ def test_every_rule_has_an_example_and_a_counterexample() -> None:
     assert bare == []
 
 
+def test_every_pattern_of_a_rule_is_shown_by_an_example() -> None:
+    unshown = [
+        (rule.id, source)
+        for rule in packs().rules
+        for source, texts in (
+            *((pattern, rule.examples) for pattern in rule.match),
+            *((pattern, rule.counterexamples) for pattern in rule.unless),
+        )
+        if not _is_in(source, texts)
+    ]
+
+    assert unshown == []
+
+
 def test_the_first_packs_are_complete() -> None:
     assert {rule.pack for rule in packs().rules} >= PACKS
     assert len(packs().rules) >= 60
@@ -111,6 +127,30 @@ def test_the_starts_of_a_stream_are_counted(stream: Stream) -> None:
     assert len([f for f in _watch(stream.data) if isinstance(f, Boot)]) == stream.resets
 
 
+@pytest.mark.parametrize(
+    ("stream", "blocks"),
+    [
+        ("cortexm-hardfault", [("cortexm.hardfault_dump", 24, 34, "quiet")]),
+        ("esp32-guru-boot-loop", [("esp.guru", n, n + 18, "end") for n in (41, 100, 159)]),
+        ("linux-init-killed", [("linux.panic_init_killed", 49, 57, "end")]),
+        (
+            "linux-oops-panic-reboot",
+            [("linux.oops", 72, 112, "end"), ("linux.panic", 113, 118, "end")],
+        ),
+        ("uboot-spl-boot-failed", [("uboot.spl_boot_failed", 8, 12, "quiet")]),
+        ("uboot-sync-abort-reset", [("uboot.sync_abort", 19, 43, "end")]),
+        ("zephyr-bus-fault", [("zephyr.cpu_fault", 16, 31, "end")]),
+    ],
+)
+def test_the_whole_dump_is_the_evidence(
+    stream: str, blocks: list[tuple[str, int, int, str]]
+) -> None:
+    data = next(s.data for s in STREAMS if s.id == stream)
+    ends = [f for f in _watch(data) if isinstance(f, BlockEnd)]
+
+    assert [(e.trigger, e.first_seq, e.last_seq, e.reason) for e in ends] == blocks
+
+
 @EVERY_STREAM
 def test_how_a_stream_is_cut_into_chunks_changes_nothing(stream: Stream) -> None:
     whole = _told(_watch(stream.data, most_lines=10_000))
@@ -124,6 +164,12 @@ def test_every_title_of_a_stream_is_filled_in(stream: Stream) -> None:
     titles = [f.title for f in _watch(stream.data) if isinstance(f, Hit)]
 
     assert [title for title in titles if "?" in title or "{" in title] == []
+
+
+def _is_in(source: str, texts: Iterable[str]) -> bool:
+    pattern = compile_pattern(source)
+    lines = (line for text in texts for line in text.encode().split(b"\n"))
+    return any(LineView(strip_escapes(line)).search(pattern) for line in lines)
 
 
 def _watch(data: bytes, *, most_lines: int = 9, seed: int = 0) -> list[Finding]:

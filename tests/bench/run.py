@@ -252,7 +252,7 @@ async def _faults(boards: Boards, daemon: Daemon, seconds: float) -> list[float]
         async for message in ws:
             event = json.loads(message.data)
             if event["kind"] == "incident.opened":
-                opened.setdefault(event["port"], _utc_s(event["at"]))
+                opened.setdefault(event["port"], time.time())
 
     def load() -> None:
         texts = [ordinary_text(n, 1_000_000) for n in range(PORTS)]
@@ -278,12 +278,6 @@ async def _faults(boards: Boards, daemon: Daemon, seconds: float) -> list[float]
         await asyncio.sleep(1)
         following.cancel()
     return [max(0.0, opened[p] - written[p]) for p in written if p in opened]
-
-
-def _utc_s(text: str) -> float:
-    from serialwatch.wire import utc_ns
-
-    return utc_ns(text) / 1e9
 
 
 def main() -> None:

@@ -40,6 +40,7 @@ WHOLE = 320  # lines; a longer block is read at its two ends
 MAX_TEXT = 1000  # characters of a line that is decoded
 MAX_STEPS = 6
 MAX_HYPOTHESES = 4
+MAX_OTHERS = 3  # other rules of the incident that are told of
 NOWHERE = Surroundings()  # nothing is known beside the log
 
 log = logging.getLogger(__name__)
@@ -135,7 +136,7 @@ def reason(case: Case) -> Report:
         incident=incident.id,
         revision=0,
         made_by=OFFLINE,
-        title=name(story.headline + end, 120),
+        title=_title(story.headline, end),
         fault_class=incident.trigger,
         severity=incident.severity,
         verdict=verdict,
@@ -215,10 +216,9 @@ async def _page(incident: Incident, tools: Tools) -> Page | None:
     if not incident.knowledge:
         return None
     call = await tools.call("knowledge-query", {"id": incident.knowledge})
-    pages = call.result.output.get("pages") if call.is_good else None
-    if not pages:
+    found = call.result.output.get("page") if call.is_good else None
+    if not isinstance(found, dict):
         return None
-    found = pages[0]
     return Page(
         id=str(found.get("id", "")),
         title=str(found.get("title", "")),
@@ -248,7 +248,11 @@ async def _decoded(case: Case, tools: Tools) -> tuple[Decoded, ...]:
             )
             for line in lines
         ]
-    return tuple(found for line, call in asked for found in _decoded_in(line, call.result()))
+    every = (found for line, call in asked for found in _decoded_in(line, call.result()))
+    first: dict[tuple[str, str, str], Decoded] = {}
+    for decoded in every:
+        first.setdefault((decoded.name, decoded.value, decoded.meaning), decoded)
+    return tuple(first.values())
 
 
 def _decoded_in(line: Line, call: Call) -> Iterator[Decoded]:
@@ -291,10 +295,25 @@ def _tell_before(case: Case, story: Story) -> None:
 
 
 def _tell_other_hits(case: Case, story: Story) -> None:
-    """Show where the other rules of this incident matched."""
-    for hit in case.incident.hits[1:6]:
-        if hit.severity != "note":
-            story.mark(case.line(hit.first_seq), hit.trigger)
+    """Tell what other rules of this incident matched, where no conclusion did already."""
+    cited = {e.seq for c in story.conclusions for e in c.evidence if e.port == case.incident.port}
+    told = 0
+    for hit in case.incident.hits[1:]:
+        line = case.line(hit.first_seq)
+        if (
+            line is None
+            or hit.severity == "note"
+            or hit.tier == "generic"
+            or hit.first_seq in cited
+        ):
+            continue
+        is_near = case.incident.block_first <= hit.first_seq <= case.incident.last_seq
+        if told == MAX_OTHERS or not (is_near or hit.severity in {"error", "critical"}):
+            continue
+        told += 1
+        story.mark(line, hit.trigger)
+        times = f", {hit.count} times" if hit.count > 1 else ""
+        story.conclude("observation", f"Also: {name(hit.title, 160)}{times}.", [line])
 
 
 def _tell_recurrence(case: Case, story: Story) -> None:
@@ -367,11 +386,12 @@ def _tell_causes(case: Case, story: Story) -> None:
     for known in case.page.causes[:MAX_HYPOTHESES]:
         score = _LIKELY.get(known.likely, 0.2)
         story.hypotheses.append(Hypothesis(case.incident.trigger, known.text, score, "open"))
-    for text in case.page.do[:3]:
-        story.step(text)
-    for known in case.page.causes[:2]:
-        if known.check:
-            story.step(known.check)
+    is_decoded = any(c.results for c in story.conclusions)
+    advice = [*case.page.do[:3], *(known.check for known in case.page.causes[:3])]
+    for text in advice:
+        if text and not (is_decoded and text.startswith("decode ")):
+            story.step(text)
+    del story.steps[MAX_STEPS - 1 :]
     for text in case.page.never[:1]:
         story.step(f"do not {text}")
 
@@ -388,6 +408,14 @@ def _tell_limits(case: Case, story: Story) -> None:
         )
     if not case.incident.is_settled:
         story.not_checked.append("what follows: the fault was still going on")
+
+
+def _title(headline: str, end: str) -> str:
+    """Return what happened and what became of the board, in one line."""
+    if end:
+        joined = " and " if " took " in headline or ", then " in headline else ", then "
+        headline = f"{name(headline, 119 - len(joined + end))}{joined}{end}"
+    return name(headline, 120)
 
 
 def _verdict(case: Case, story: Story) -> tuple[Verdict, float]:

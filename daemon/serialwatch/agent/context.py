@@ -18,7 +18,8 @@ from serialwatch.agent.results import MAX_KEPT, RefusedError, fitted
 from serialwatch.agent.skills import Registry
 from serialwatch.records import SEVERITIES, Incident, Line, Risk, SkillResult, State
 from serialwatch.store.incidents import load_incident, load_incidents
-from serialwatch.store.memories import MemoryHit, MemoryType, Place, search
+from serialwatch.store.memory_gate import MemoryType
+from serialwatch.store.memory_search import MemoryHit, Place, search
 from serialwatch.wire import Json, incident_to_json, utc_ns
 
 MAX_TEXT = 400  # characters of a query

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -88,10 +89,8 @@ class CoreLink:
     async def close(self) -> None:
         """Close the socket."""
         self._writer.close()
-        try:
+        with contextlib.suppress(ConnectionError):
             await self._writer.wait_closed()
-        except ConnectionError:
-            pass
 
     def _answered(self, message: Json) -> None:
         answer = self._asked.get(message.get("id", 0))

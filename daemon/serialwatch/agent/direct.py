@@ -28,6 +28,7 @@ from serialwatch.agent.results import (
 from serialwatch.agent.skills import Registry
 from serialwatch.agent.tools import RunTools, page_texts
 from serialwatch.records import Line, SkillResult
+from serialwatch.store.log_reader import LogGap
 from serialwatch.wire import Json
 
 
@@ -140,6 +141,10 @@ class LineLog:
             if line.boot:
                 found.setdefault(line.boot, (line.boot, line.seq, line.utc_ns))
         return list(found.values())
+
+    def gaps(self) -> list[LogGap]:
+        """Return nothing: what a file lacks is not noted in it."""
+        return []
 
 
 def _seq(line: Line) -> int:

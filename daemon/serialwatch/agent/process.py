@@ -300,7 +300,7 @@ class Agent:
         return Surroundings(tuple(other for other in known if other is not None), writer)
 
     async def _logged(self, incident: Incident) -> None:
-        """Wait a moment until the fault line is in the log; go on without it if it does not come."""
+        """Wait a moment until the fault line is in the log; if it does not come, go on."""
         if not incident.first_seq:
             return
         end_s = time.monotonic() + LOG_LAG_S

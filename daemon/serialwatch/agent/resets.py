@@ -11,7 +11,7 @@ from serialwatch.records import Line
 
 
 def tell_the_end(case: Case, story: Story) -> str:
-    """Add how it went on after the fault; return the words for the title, e.g. " and reset"."""
+    """Add how it went on after the fault; return the word for the title, e.g. "reset"."""
     boot = case.next_boot
     announced = _announcement(case)
     if announced is not None:
@@ -26,7 +26,7 @@ def tell_the_end(case: Case, story: Story) -> str:
             "The board stops here and does not restart by itself.",
             [halt.line],
         )
-        return " and halted"
+        return "halted"
     if announced is not None:
         story.unknowns.append("whether the board came up again: its boot had not been seen yet")
         return ""
@@ -35,9 +35,7 @@ def tell_the_end(case: Case, story: Story) -> str:
         if last is not None:
             story.mark(last, "last line")
             story.conclude("observation", "Nothing was printed after this line.", [last])
-        return " and stopped"
-    if case.incident.outcome == "continued":
-        return " and went on"
+        return "silent"
     if case.phase == "opened":
         story.unknowns.append("how it went on: this was written while the fault was being printed")
     return ""
@@ -51,18 +49,24 @@ def _tell_reset(case: Case, story: Story, boot: Line, announced: Match | None) -
     if announced is not None:
         origin = next(o for o in _ORIGINS if o.pattern.search(announced.text))
         words = origin.claim.format(**{"n": "", **announced.groups})
-        lines = [announced.line, *([cause.line] if cause else [])]
+        lines = [announced.line, *([cause.line] if cause and decoded else [])]
         story.conclude("inference", words, lines, decoded=[decoded] if decoded else [])
-        return " and reset"
+        if cause is not None and _DOG.search(cause["text"]):
+            words = (
+                f"The next boot names the reset cause {name(cause['text'])}: many boards carry "
+                "out a reset by their watchdog."
+            )
+            story.conclude("observation", words, [cause.line])
+        return "reset"
     if decoded is not None:
         words = f"The next boot names the reset: {decoded.meaning}"
         story.conclude("inference", words, [cause.line] if cause else [], decoded=[decoded])
-        return " and reset"
+        return "reset"
     if cause is not None and cause["text"]:
         dog = " watchdog" if _DOG.search(cause["text"]) else ""
         words = f"The next boot names the{dog} reset: {name(cause['text'])}."
         story.conclude("inference", words, [cause.line])
-        return " and reset"
+        return "reset"
     before = [x for x in case.fault_boot if readable(x.raw).strip()]
     story.unknowns.append(
         "what reset the board: no line announces it; a watchdog without a message, the supply and "
@@ -74,7 +78,7 @@ def _tell_reset(case: Case, story: Story, boot: Line, announced: Match | None) -
             "The next boot begins without any line that announces a reset.",
             [before[-1], boot],
         )
-    return " and rebooted"
+    return "rebooted"
 
 
 def _announcement(case: Case) -> Match | None:

@@ -249,7 +249,7 @@ class Consoles:
                 await self._take_lease(client)
             case {"lease": False}:
                 self._release(client, "released")
-            case {"break": int() | float() as duration_s} if 0 < duration_s <= MAX_BREAK_S:
+            case {"break": int() | float() as duration_s} if _is_break(duration_s):
                 await self._take_lease(client)
                 entry = _entry(client, "break", {"seconds": f"{duration_s:g}"})
                 sending = self._bench.send_break(client.port, float(duration_s))
@@ -370,6 +370,10 @@ def _control(text: str) -> Json:
     if not isinstance(control, dict):
         raise BenchError("bad_request", "a control message that is no object")
     return control
+
+
+def _is_break(duration_s: float) -> bool:
+    return not isinstance(duration_s, bool) and 0 < duration_s <= MAX_BREAK_S
 
 
 def _are_lines(lines: Mapping[Any, Any]) -> bool:

@@ -303,6 +303,8 @@ class Reader:
                 if exc.kind != refused:
                     wait_s = BUSY_WAIT_S if exc.kind == "busy" else FIRST_WAIT_S
                 refused = exc.kind
+                if time.monotonic() - self._down_since_s > FLAP_S:
+                    self._is_flapping = False  # now it is simply gone
                 if not self._is_flapping:
                     self._set_state(exc.kind, exc.problem, exc.holder)
                 if exc.kind == "absent":

@@ -15,7 +15,7 @@ KEPT_BYTES = 256 * 1024  # of scrollback
 MAX_UNWRITTEN = 16 * 1024 * 1024  # bytes of one port that wait for a disk
 MAX_UNWRITTEN_IN_ALL = 256 * 1024 * 1024
 DROP_BYTES = 64 * 1024  # dropped at once, so that a dead disk does not make thousands of gaps
-_MERGE_ABOVE = 256 * 1024  # bytes that wait: from here on small chunks are put together
+_MERGE_ABOVE = 2048  # chunks that wait: from here on small ones are put together
 
 
 class RingBudget:
@@ -89,14 +89,17 @@ class Ring:
     def put(self, item: Item) -> None:
         """Queue an item for the log."""
         self._queue.append(item)
-        budget = self._budget
         if type(item) is Chunk:
+            budget = self._budget
             size = len(item.data)
             self.put_bytes += size
             budget.put_bytes += size
+            if len(self._queue) > _MERGE_ABOVE:
+                self._merge()
             if (
-                self.put_bytes - self._dropped_bytes - self._settled_bytes > _MERGE_ABOVE
-                or budget.unwritten_bytes > budget.limit_bytes
+                self.put_bytes - self._dropped_bytes - self._settled_bytes > MAX_UNWRITTEN
+                or budget.put_bytes - budget.dropped_bytes - budget.settled_bytes
+                > budget.limit_bytes
             ):
                 self._relieve()
         if self.signal is not None and not self.signal.is_set():
@@ -143,7 +146,6 @@ class Ring:
         self._budget.dropped_bytes += self.unwritten_bytes
 
     def _relieve(self) -> None:
-        self._merge()
         while self.unwritten_bytes > MAX_UNWRITTEN and self._drop():
             pass
         while self._budget.unwritten_bytes > self._budget.limit_bytes:

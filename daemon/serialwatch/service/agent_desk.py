@@ -6,22 +6,25 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from serialwatch.api.bench import PortView, port_to_json
 from serialwatch.metrics import Metrics
 from serialwatch.records import Incident, IncidentChange, Report
 from serialwatch.service.agent_link import AgentLink
-from serialwatch.service.faults import Faults, Phase
+from serialwatch.service.faults import PHASES, Faults, Phase
+from serialwatch.store import incidents as incident_rows
 from serialwatch.store import memories as memory_rows
 from serialwatch.store import reports as report_rows
 from serialwatch.store import runs as run_rows
 from serialwatch.store.database import Database, StoreError
 from serialwatch.store.log_writer import LogWriter
+from serialwatch.store.memory_gate import memory_from_json
 from serialwatch.wire import Json, incident_to_json, report_from_json
 
 log = logging.getLogger(__name__)
 
+MAX_PENDING = 1024  # wakes; the oldest is forgotten, its row in the queue is not
 MAX_UNSTORED = 256  # reports kept in memory while the log or the database cannot be written
 
 
@@ -43,8 +46,10 @@ class AgentDesk:
         listener: ReportListener,
         hello: Callable[[], Json],
         views: Callable[[], Sequence[PortView]],
+        writer_of: Callable[[str], str],
     ) -> None:
-        self.link = AgentLink(hello, self._answer)
+        self.link = AgentLink(lambda: [{"kind": "hello", **hello()}, *self._pending.values()], self._answer)
+        self._pending: dict[int, Json] = {}  # wakes that are not done, by queue id
         self.unstored: dict[tuple[int, int], Report] = {}  # by incident and revision
         self.faults: Faults | None = None
         self._db = db
@@ -52,22 +57,43 @@ class AgentDesk:
         self._metrics = metrics
         self._listener = listener
         self._views = views
+        self._writer_of = writer_of
 
     def wake(self, incident: Incident, phase: Phase, queue_id: int) -> None:
-        """Let the agent look at an incident; if it is not there now, the queue tells it later."""
-        self.link.send(
-            {
-                "kind": "wake",
-                "phase": phase,
-                "queue_id": queue_id,
-                "incident": incident_to_json(incident),
-            }
-        )
+        """Let the agent look at an incident; if it is not there now, as soon as it is."""
+        wake = {
+            "kind": "wake",
+            "phase": phase,
+            "queue_id": queue_id,
+            "incident": incident_to_json(incident),
+        }
+        while len(self._pending) >= MAX_PENDING:
+            self._pending.pop(next(iter(self._pending)))
+        self._pending[queue_id] = wake
+        self.link.send(wake)
+
+    async def resume(self) -> None:
+        """Take up what an earlier run of the daemon did not get done.
+
+        Raises:
+            StoreError: the database cannot be read.
+
+        """
+        await self._db.run(run_rows.resume)
+        for item in await self._db.run(run_rows.load_queue):
+            if item.kind != "incident" or item.incident_id is None:
+                continue
+            incident = await self._db.run(
+                partial(incident_rows.load_incident, id=item.incident_id)
+            )
+            if incident is not None and item.phase in PHASES:
+                self.wake(incident, cast(Phase, item.phase), item.id)
 
     async def _answer(self, op: str, body: Json) -> Any:
         if op == "report":
             return await self._take_report(report_from_json(body["report"]), str(body["run_id"]))
         if op == "done":
+            self._pending.pop(int(body["queue_id"]), None)
             await self._db.run(
                 partial(run_rows.finish, id=int(body["queue_id"]), is_ok=bool(body["ok"]))
             )
@@ -75,9 +101,15 @@ class AgentDesk:
         if op == "run":
             return await self._take_trace(run_rows.trace_from_json(body))
         if op == "memory":
-            return await self._db.run(partial(memory_rows.write_json, body=body))
+            memory = memory_from_json(body)
+            return await self._db.run(
+                partial(memory_rows.write_memory, memory=memory, now_utc_ns=time.time_ns())
+            )
         if op == "ports":
-            return {view.name: port_to_json(view) for view in self._views()}
+            return {
+                view.name: port_to_json(view) | {"writer": self._writer_of(view.name)}
+                for view in self._views()
+            }
         if op == "investigating":
             self._changed("investigating", int(body["incident"]))
             return None

@@ -27,9 +27,9 @@ class AgentHungError(Exception):
 
 
 class AgentLink:
-    """One agent process after another; what it is to know is said by `hello`."""
+    """One agent process after another; `hello` returns what each is told at its start."""
 
-    def __init__(self, hello: Callable[[], Json], answer: Answer) -> None:
+    def __init__(self, hello: Callable[[], list[Json]], answer: Answer) -> None:
         self._hello = hello
         self._answer = answer
         self._writer: asyncio.StreamWriter | None = None
@@ -62,7 +62,8 @@ class AgentLink:
         self._writer = writer
         self.last_beat_s = asyncio.get_running_loop().time()
         try:
-            self.send({"kind": "hello", **self._hello()})
+            for message in self._hello():
+                self.send(message)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._serve(reader, writer, tasks), name="agent messages")
                 tasks.create_task(self._watch(writer), name="agent beat")

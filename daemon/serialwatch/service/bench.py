@@ -91,6 +91,13 @@ class ServiceBench:
         """Return what is wrong with the daemon itself; empty while it is healthy."""
         return self._problems()
 
+    def lost_at_client(self, port: str, lost_bytes: int) -> None:
+        """Count bytes that an attached client was too slow for."""
+        found = self._ports.get(port)
+        if found is not None:
+            lost = found.reader.stats.lost_bytes
+            lost["client"] = lost.get("client", 0) + lost_bytes
+
     async def render(self, work: Callable[[], T]) -> T:
         """Run `work` in the thread for large answers."""
         return await asyncio.get_running_loop().run_in_executor(self._renderer, work)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from serialwatch.api.caller import policy_of_this_process
+from serialwatch.api.listen import ApiBindError
 from serialwatch.api.server import ApiPlaces, ApiServer
 from serialwatch.bundled import bundled_dir, own_dirs
 from serialwatch.config import Config, config_home, run_dir, state_dir
@@ -22,6 +23,7 @@ from serialwatch.notify.command import CommandNotifier, Notification
 from serialwatch.records import Hit, IncidentChange, Marker, Report
 from serialwatch.service import systemd
 from serialwatch.service.agent_desk import AgentDesk
+from serialwatch.service.agent_link import AgentHungError
 from serialwatch.service.bench import ServiceBench
 from serialwatch.service.faults import OWN_PORT, Faults
 from serialwatch.service.ports import Ports
@@ -32,7 +34,6 @@ from serialwatch.store import incidents as incident_rows
 from serialwatch.store import memories as memory_rows
 from serialwatch.store import ports as port_rows
 from serialwatch.store import retention as row_retention
-from serialwatch.store import runs as run_rows
 from serialwatch.store.database import Database, StoreError
 from serialwatch.store.log_retention import prune
 from serialwatch.store.log_writer import LogWriter
@@ -70,8 +71,15 @@ class Service:
         self._compiler = ThreadPoolExecutor(1, thread_name_prefix="rules")
         self._metrics = Metrics(version("serialwatch"), self._port_numbers)
         self._notifiers: dict[CommandNotifier, asyncio.Task[None]] = {}
+        self._parts: dict[str, asyncio.Task[None]] = {}  # supervised: api, agent
         self._desk = AgentDesk(
-            self._db, self._writer, self._metrics, self, self._hello, lambda: self._bench.ports()
+            self._db,
+            self._writer,
+            self._metrics,
+            self,
+            self._hello,
+            lambda: self._bench.ports(),
+            self._writer_of,
         )
         self._faults = Faults(self._db, self._metrics, self, self._desk.wake)
         self._desk.faults = self._faults
@@ -157,6 +165,11 @@ class Service:
             body = {"port": port, "report": report_to_json(report)}
             notifier.offer(Notification(report.severity, body))
 
+    def _writer_of(self, port: str) -> str:
+        """Return who may type into a port now, "" for nobody."""
+        who = self._api.consoles.writer(port) if self._api is not None else None
+        return who.user if who else ""
+
     def _on_marker(self, marker: Marker) -> None:
         if self._api is not None:
             self._api.on_marker(marker)
@@ -193,18 +206,27 @@ class Service:
         await self._restore()
         await self._ports.search_with(await compiled)
         self._start_notifiers(tasks)
-        self._parts = [
-            tasks.create_task(supervise("api", self._serve_api, self._part_failed), name="api"),
-            tasks.create_task(
-                supervise("agent", self._desk.link.run, self._part_failed), name="agent"
-            ),
-        ]
+        self._start_part("api", self._serve_api, tasks)
+        self._start_part("agent", self._desk.link.run, tasks)
         self._upkeep.start()
+
+    def _start_part(
+        self, name: str, part: Callable[[], Awaitable[None]], tasks: asyncio.TaskGroup
+    ) -> None:
+        self._parts[name] = tasks.create_task(
+            supervise(name, part, self._part_failed, plain=(ApiBindError, AgentHungError)),
+            name=name,
+        )
+
+    async def _stop_part(self, name: str) -> None:
+        task = self._parts.pop(name)
+        task.cancel()
+        await asyncio.wait([task])
 
     async def _restore(self) -> None:
         try:
             self._faults.restore(await self._db.run(incident_rows.load_left))
-            await self._db.run(run_rows.resume)
+            await self._desk.resume()
             self._bench.next_marker_id = await self._db.run(boot_rows.next_marker_id)
         except StoreError as exc:
             # Incidents of this run are kept in memory and stored when it heals.
@@ -219,6 +241,10 @@ class Service:
             token=_token(config.token_file),
         )
         policy = policy_of_this_process(is_system=os.geteuid() == 0)
+        try:
+            places.socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        except OSError as exc:
+            raise ApiBindError(str(places.socket.parent), exc.strerror or str(exc)) from exc
         api = ApiServer(self._bench, places, policy, f"{time.time_ns():x}")
         await api.start()
         self._api = api
@@ -233,7 +259,7 @@ class Service:
     async def _stop_parts(self) -> None:
         self._upkeep.stop()
         self._desk.link.send({"kind": "stop"})
-        others = [*getattr(self, "_parts", []), *self._notifiers.values()]
+        others = [*self._parts.values(), *self._notifiers.values()]
         for task in others:
             task.cancel()
         if others:
@@ -292,10 +318,6 @@ class Service:
         """Return how long ago each task of capture showed life."""
         for task, at_s in self._beats.items():
             yield task, now_s - at_s
-        yield "log-writer", self._writer.beat_age_s
-        yield "sqlite", self._db.beat_age_s
-        for port in self._ports:
-            yield f"port {port.config.name}", port.reader.beat_age_s
 
     async def _reloads(self, tasks: asyncio.TaskGroup) -> None:
         while True:
@@ -339,7 +361,13 @@ class Service:
                 task.cancel()
             self._notifiers.clear()
             self._start_notifiers(tasks)
-        self._desk.link.send({"kind": "config", **self._hello()})
+        if config.agent != before.agent:
+            self._desk.link.send({"kind": "stop"})
+            await self._stop_part("agent")
+            self._start_part("agent", self._desk.link.run, tasks)
+        if config.api != before.api:
+            await self._stop_part("api")
+            self._start_part("api", self._serve_api, tasks)
         log.info(
             "configuration read again: %d ports opened, %d closed, %d untouched",
             len(fresh),

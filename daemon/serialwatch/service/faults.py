@@ -24,7 +24,7 @@ from serialwatch.store.database import Database
 OWN_PORT = "serialwatch"  # the pseudo-port of incidents of the daemon itself
 
 Phase = Literal["opened", "settled", "outcome"]
-_PHASES: Mapping[str, Phase] = {"opened": "opened", "settled": "settled", "outcome": "outcome"}
+PHASES: Mapping[str, Phase] = {"opened": "opened", "settled": "settled", "outcome": "outcome"}
 
 
 class Listener(Protocol):
@@ -135,7 +135,7 @@ class Faults:
     def _changed(self, changes: Iterable[IncidentChange]) -> None:
         for change in changes:
             incident = change.incident
-            phase = None if incident.state == "muted" else _PHASES.get(change.what)
+            phase = None if incident.state == "muted" else PHASES.get(change.what)
             queue_id = 0
             if phase:
                 queue_id = self._next_queue_id

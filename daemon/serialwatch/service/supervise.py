@@ -14,11 +14,15 @@ STEADY_S = 60.0  # after so long without a failure the next wait is the first on
 
 
 async def supervise(
-    name: str, part: Callable[[], Awaitable[None]], on_failure: Callable[[str, str], None]
+    name: str,
+    part: Callable[[], Awaitable[None]],
+    on_failure: Callable[[str, str], None],
+    plain: tuple[type[Exception], ...] = (),
 ) -> None:
     """Run `part` again whenever it ends or raises, with back-off, until cancelled.
 
-    `on_failure` gets the name and one line of what happened.
+    `on_failure` gets the name and one line of what happened. Errors of the kinds `plain` say by
+    themselves what is wrong: they are logged without a traceback.
     """
     loop = asyncio.get_running_loop()
     wait_s = FIRST_WAIT_S
@@ -27,6 +31,9 @@ async def supervise(
         try:
             await part()
             problem = "ended by itself"
+        except plain as exc:
+            problem = str(exc)
+            log.error("%s: %s; it starts again in %.1f s", name, problem, wait_s)
         except Exception as exc:
             problem = f"{type(exc).__name__}: {exc}"
             log.exception("%s failed; it starts again in %.1f s", name, wait_s)

@@ -13,6 +13,7 @@ from serialwatch.lines import Eol, Splitter, first_line_start
 from serialwatch.store.log_file import LogFile, make_folder
 from serialwatch.store.log_format import (
     MAX_AUX,
+    PAUSE_NS,
     Cut,
     Header,
     Kind,
@@ -22,7 +23,7 @@ from serialwatch.store.log_format import (
     pack_header,
     pack_record,
 )
-from serialwatch.store.log_index import Indexer
+from serialwatch.store.log_index import CLOCK_STEP_NS, Indexer
 from serialwatch.store.log_items import Chunk, Gap, Item, LogSource, NewFile, Note
 
 LOOK_S = 1.0  # how often a file is looked for where it should be
@@ -257,30 +258,54 @@ class LogAppender:
         if 0 < room < len(chunk.data):  # a file ends where its bytes say, not where a chunk does
             items.popleft()
             items.extendleft(reversed(_halves(chunk, room, self._eol)))
-        parts: list[bytes] = []
+        chunks: list[Chunk] = []
         size = 0
         for item in items:
-            if not isinstance(item, Chunk) or len(parts) == most:
+            if not isinstance(item, Chunk) or len(chunks) == most:
                 break
             size += len(item.data)
-            if parts and (size > _MAX_WRITE or size > room):
+            if chunks and (size > _MAX_WRITE or size > room):
                 break
-            parts.append(item.data)
-        written = os.writev(file.log_fd, parts)
+            chunks.append(item)
+        written = os.writev(file.log_fd, [chunk.data for chunk in chunks])
         file.is_dirty = True
         self.source.settle(written_bytes=written)
-        while written:
-            chunk = _first_chunk(items)
+        done: list[Chunk] = []
+        for chunk in chunks:
             items.popleft()
             if written < len(chunk.data):
-                chunk, rest = _halves(chunk, written, self._eol)
+                begun, rest = _halves(chunk, written, self._eol)
                 items.appendleft(rest)
+                if written:
+                    done.append(begun)
+                break
+            done.append(chunk)
             written -= len(chunk.data)
-            file.index_rest += self._indexer.add(
-                chunk.data, chunk.mono_ns, chunk.last_mono_ns, chunk.utc_ns
-            )
+            if not written:
+                break
+        self._index(file, done)
         file.last_seq = self._indexer.last_seq
         file.write_index()
+
+    def _index(self, file: LogFile, chunks: list[Chunk]) -> None:
+        """Index what was written. Chunks that no pause parts are looked at as one."""
+        at = 0
+        while at < len(chunks):
+            first = last = chunks[at]
+            offset_ns = first.utc_ns - first.mono_ns
+            end = at + 1
+            while (
+                end < len(chunks)
+                and (chunk := chunks[end]).mono_ns - last.last_mono_ns < PAUSE_NS
+                and abs(chunk.utc_ns - chunk.mono_ns - offset_ns) < CLOCK_STEP_NS
+            ):
+                last = chunk
+                end += 1
+            data = b"".join([chunk.data for chunk in chunks[at:end]])
+            file.index_rest += self._indexer.add(
+                data, first.mono_ns, last.last_mono_ns, first.utc_ns
+            )
+            at = end
 
     def _end(self, why: Cut) -> None:
         """End the file, if there is one."""

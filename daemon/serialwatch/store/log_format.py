@@ -16,7 +16,7 @@ from binascii import crc_hqx
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 from pathlib import Path
 
 from serialwatch.lines import Eol
@@ -46,11 +46,9 @@ class Kind(IntEnum):
     MARK = 6  # a marker stands before line `seq`; aux: its id
 
 
-class PointFlag(IntFlag):
-    """Flags of a POINT."""
-
-    ESTIMATED = 1  # made from the log afterwards: the times are guessed
-    LINE_START = 2  # the byte is the first of line `seq`
+# Flags of a POINT.
+ESTIMATED = 1  # made from the log afterwards: the times are guessed
+LINE_START = 2  # the byte is the first of line `seq`
 
 
 class Cut(IntEnum):

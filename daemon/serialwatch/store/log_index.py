@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from serialwatch.lines import MAX_LINE, Eol, Splitter, first_line_start
-from serialwatch.store.log_format import PAUSE_NS, POINT_EVERY, Kind, PointFlag, pack_record
+from serialwatch.store.log_format import LINE_START, PAUSE_NS, POINT_EVERY, Kind, pack_record
 
 POINT_EVERY_NS = 250_000_000  # so that the end of a log that still grows has good times too
 CLOCK_STEP_NS = 200_000_000  # the wall clock was set if it moved more against the monotonic one
@@ -110,7 +110,7 @@ class Indexer:
         flags = self._flags
         filled = self._splitter.filled
         if filled == 0 or (filled < 0 and byte not in b"\r\n"):
-            flags |= PointFlag.LINE_START
+            flags |= LINE_START
             self._start_at = offset
         aux = 0 if self._point_at < 0 else max(before_ns - self._point_mono_ns, 0) // 1000
         self._point_at, self._point_mono_ns = offset, mono_ns

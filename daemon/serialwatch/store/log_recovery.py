@@ -8,12 +8,13 @@ from pathlib import Path
 
 from serialwatch.lines import Eol, Splitter
 from serialwatch.store.log_format import (
+    ESTIMATED,
     HEADER_BYTES,
+    LINE_START,
     RECORD_BYTES,
     Cut,
     Header,
     Kind,
-    PointFlag,
     Record,
     begun_utc_ns,
     first_seq_of,
@@ -58,7 +59,7 @@ def rebuilt_index(path: Path, port: str) -> bytes:
         return header
     begun_ns = begun_utc_ns(path)
     lasted_ns = max(path.stat().st_mtime_ns - begun_ns, 0)
-    indexer = Indexer(eol, first_seq, flags=PointFlag.ESTIMATED)
+    indexer = Indexer(eol, first_seq, flags=ESTIMATED)
     return header + indexer.add(data, 0, lasted_ns, begun_ns)
 
 
@@ -89,7 +90,7 @@ def _recover_file(path: Path, port: str) -> int:
 
 def _index_rest(path: Path, header: Header, index: bytes, size: int) -> tuple[Indexer, bytes]:
     """Return the records that are missing behind `index`, and how the log ends."""
-    start = _last_of(index, Kind.POINT, flags=PointFlag.LINE_START)
+    start = _last_of(index, Kind.POINT, flags=LINE_START)
     last = _last_of(index, Kind.POINT)
     if start is None or last is None:
         begun_ns = begun_utc_ns(path)
@@ -102,7 +103,7 @@ def _index_rest(path: Path, header: Header, index: bytes, size: int) -> tuple[In
         before = file.read(last.offset - start.offset)
         rest = file.read(size - last.offset)
     lasted_ns = max(path.stat().st_mtime_ns - last.utc_ns, 0)
-    indexer = Indexer(header.eol, start.seq, start.offset, PointFlag.ESTIMATED)
+    indexer = Indexer(header.eol, start.seq, start.offset, ESTIMATED)
     made = b""
     if before:
         made += indexer.add(before, last.mono_ns, last.mono_ns, last.utc_ns)
@@ -116,7 +117,7 @@ def _index_rest(path: Path, header: Header, index: bytes, size: int) -> tuple[In
     )
     cut = pack_record(
         Kind.CUT,
-        PointFlag.ESTIMATED,
+        ESTIMATED,
         Cut.CRASH,
         size,
         indexer.last_seq + 1,

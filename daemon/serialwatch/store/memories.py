@@ -33,6 +33,13 @@ KEPT_DAYS: Mapping[int, int] = {2: 30, 3: 180}  # by priority; 4 and 5 stay, 0 a
 SCRATCH_NS = DAY_NS
 DUPLICATE = 0.8  # share of common words
 
+_COMMON_WORDS = """
+    about after an and are as at be been but by can did do does for from had has have how if in
+    into is it its no not of on or so that the their then there this to was were what when where
+    which who why will with
+"""
+_COMMON = frozenset(_COMMON_WORDS.split())
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryRow:
@@ -149,8 +156,8 @@ def words_of(text: str) -> list[str]:
 
 
 def terms_of(text: str) -> list[str]:
-    """Return the words to search for, each once, at most 24."""
-    return list(dict.fromkeys(words_of(text)))[:MAX_TERMS]
+    """Return the words to search for, each once, at most 24, without what every sentence has."""
+    return [word for word in dict.fromkeys(words_of(text)) if word not in _COMMON][:MAX_TERMS]
 
 
 def query_of(terms: Iterable[str]) -> str:
@@ -243,11 +250,9 @@ def _merge(
     db: Database, old: MemoryRow, new: NewMemory, expires_utc_ns: int | None, now_utc_ns: int
 ) -> None:
     priority = max(old.priority, new.priority)
-    if priority >= 4 or expires_utc_ns is None or old.expires_utc_ns is None:
-        expires = None if priority > 1 else expires_utc_ns
-    else:
-        expires = max(old.expires_utc_ns, expires_utc_ns)
-    text = new if new.priority >= old.priority else old
+    # What a person wrote only a person changes, whatever weight a board talks a model into.
+    is_ours_to_change = new.source == "human" or old.source != "human"
+    text = new if is_ours_to_change and new.priority >= old.priority else old
     evidence = list(dict.fromkeys([*old.evidence, *new.evidence]))[-MAX_EVIDENCE:]
     db.execute(
         """
@@ -267,9 +272,16 @@ def _merge(
             "fingerprint": new.fingerprint or old.fingerprint,
             "evidence": json.dumps(evidence),
             "now": iso(now_utc_ns),
-            "expires": _iso(expires),
+            "expires": _iso(_later(old, new, expires_utc_ns)),
         },
     )
+
+
+def _later(old: MemoryRow, new: NewMemory, expires_utc_ns: int | None) -> int | None:
+    """Return the later expiry of the two; that of scratch is its age and does not count."""
+    lasting = [(old.priority, old.expires_utc_ns), (new.priority, expires_utc_ns)]
+    ends = [end for priority, end in lasting if priority > 1]
+    return max((end for end in ends if end is not None), default=None) if None not in ends else None
 
 
 def _near(db: Database, memory: NewMemory, id: int) -> list[int]:

@@ -37,6 +37,27 @@ _IN_PLACE = """(
 )"""
 
 
+# Only texts of our own are put together here; what is searched for is a parameter.
+_BY_WORDS = f"""
+    SELECT m.*, -bm25(memories_fts, 4, 1, 2) AS weight
+    FROM memories_fts JOIN memories m ON m.id = memories_fts.rowid
+    WHERE memories_fts MATCH :query AND {_IN_PLACE}
+    ORDER BY bm25(memories_fts, 4, 1, 2) LIMIT {CANDIDATES}
+"""  # noqa: S608
+_IN_ANY_CASE = f"""
+    SELECT * FROM memories
+    WHERE (priority = 5 OR (:fingerprint != '' AND fingerprint = :fingerprint)) AND {_IN_PLACE}
+    ORDER BY updated_at DESC LIMIT {CANDIDATES}
+"""  # noqa: S608
+_HIGHEST = f"""
+    SELECT * FROM memories WHERE {_IN_PLACE}
+    ORDER BY priority DESC, updated_at DESC, id DESC LIMIT :limit
+"""  # noqa: S608
+_NEWEST = f"""
+    SELECT * FROM memories WHERE {_IN_PLACE} ORDER BY updated_at DESC, id DESC LIMIT :limit
+"""  # noqa: S608
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryHit:
     """A memory that fits a query."""
@@ -59,17 +80,12 @@ def recall(
     db: Database, place: Place, now_utc_ns: int, *, newest: int = 5, highest: int = 5
 ) -> list[MemoryRow]:
     """Return what a prompt is to know anyway: the newest and the highest, each once."""
-    found: dict[int, MemoryRow] = {}
-    for order, limit in (
-        ("priority DESC, updated_at DESC, id DESC", highest),
-        ("updated_at DESC, id DESC", newest),
-    ):
-        rows = db.query(
-            f"SELECT * FROM memories WHERE {_IN_PLACE} ORDER BY {order} LIMIT :limit",
-            _place(place, now_utc_ns) | {"limit": limit},
-        )
-        found |= {row["id"]: memory_of(row) for row in rows}
-    return list(found.values())
+    bounds = _place(place, now_utc_ns)
+    rows = [
+        *db.query(_HIGHEST, bounds | {"limit": highest}),
+        *db.query(_NEWEST, bounds | {"limit": newest}),
+    ]
+    return list({row["id"]: memory_of(row) for row in rows}.values())
 
 
 def search(
@@ -99,25 +115,10 @@ def search(
     relevance: dict[int, float] = {}
     rows: dict[int, dict[str, Any]] = {}
     if terms:
-        for row in db.query(
-            f"""
-            SELECT m.*, -bm25(memories_fts, 4, 1, 2) AS weight
-            FROM memories_fts JOIN memories m ON m.id = memories_fts.rowid
-            WHERE memories_fts MATCH :query AND {_IN_PLACE}
-            ORDER BY bm25(memories_fts, 4, 1, 2) LIMIT {CANDIDATES}
-            """,
-            bounds | {"query": query_of(terms)},
-        ):
+        for row in db.query(_BY_WORDS, bounds | {"query": query_of(terms)}):
             rows[row["id"]] = row
             relevance[row["id"]] = _relevance(terms, row)
-    for row in db.query(
-        f"""
-        SELECT * FROM memories WHERE (priority = 5 OR (:fingerprint != '' AND fingerprint = :fingerprint))
-            AND {_IN_PLACE}
-        ORDER BY updated_at DESC LIMIT {CANDIDATES}
-        """,
-        bounds,
-    ):
+    for row in db.query(_IN_ANY_CASE, bounds):
         rows.setdefault(row["id"], row)
     contradicted = _contradicted(db, rows)
     hits = []

@@ -14,10 +14,10 @@ from serialwatch.lines import LINE
 from serialwatch.records import Line
 from serialwatch.store.log_format import (
     HEADER_BYTES,
+    LINE_START,
     RECORD_BYTES,
     Header,
     Kind,
-    PointFlag,
     Record,
     begun_utc_ns,
     first_seq_of,
@@ -180,7 +180,7 @@ class OpenFile:
         """Return the nearest start of a line that record `index` or one before it marks."""
         while index >= 0:
             point = self._point(index)
-            if point is not None and point.flags & PointFlag.LINE_START:
+            if point is not None and point.flags & LINE_START:
                 return LineStart(point.offset, point.seq, index)
             index -= 1
         return LineStart(0, self.file.first_seq, 0)

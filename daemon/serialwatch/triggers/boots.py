@@ -78,7 +78,8 @@ class Boots:
         self._repeated: set[int] = set()  # those that were allowed to come again
         self._passed: set[str] = set()  # ecosystems of this start
         self._last: Moment | None = None  # banner
-        self._announced: Moment | None = None  # a reset that was followed by no banner yet
+        self._announced: tuple[Moment, BootMarker] | None = None  # a reset without banner yet
+        self._has_no_banner = False  # it restarted without printing one
         self._command: Moment | None = None
         self._panic: Moment | None = None
         self._is_asleep = False
@@ -86,10 +87,11 @@ class Boots:
 
     def banner(self, found: Sequence[Banner], at: Moment) -> bool:
         """Take the banners of one line, lowest stage first; tell whether a new start began."""
-        if found[0].marker.stage == _ANNOUNCES:
-            return self._resets_itself(found[0], at)
         first = found[0]
+        if first.marker.stage == _ANNOUNCES:
+            return self._resets_itself(first.marker, at)
         is_new = self._is_new(first, at)
+        self._has_no_banner = False
         if is_new:
             self._begin(first.marker, at)
         elif first.marker.stage < self._stage and self._is_next_to_last(at):
@@ -106,20 +108,29 @@ class Boots:
                 self.state = banner.marker.state
         return is_new
 
-    def unseen(self, at: Moment) -> bool:
-        """Note a fault; tell whether it shows that an announced reset took place without banner."""
-        if self._announced is None or at.seq <= self._announced.seq:
-            return False
-        self._begin(self._announcer, at)
-        return True
+    @property
+    def is_announced(self) -> bool:
+        """Tell whether the device said that it resets itself and no banner followed yet."""
+        return self._announced is not None
 
-    def _resets_itself(self, found: Banner, at: Moment) -> bool:
-        """Take the announcement of a reset; a second one shows that the first took place."""
-        is_second = self._announced is not None
-        if is_second:
-            self._begin(found.marker, at)
-        self._announced, self._announcer = at, found.marker
-        return is_second
+    def unseen(self) -> Moment | None:
+        """Count the announced reset as a start without a banner; return where it is."""
+        if self._announced is None:
+            return None
+        at, marker = self._announced
+        self._has_no_banner = True
+        self._begin(marker, at)
+        self._last = at
+        return at
+
+    def _resets_itself(self, marker: BootMarker, at: Moment) -> bool:
+        """Take the announcement of a reset; that is all some boards show of a start."""
+        if not self._has_no_banner:
+            self._announced = (at, marker)
+            return False
+        self._begin(marker, at)
+        self._last = at
+        return True
 
     def printed(self, cause: PrintedCause | None) -> None:
         """Take what the device says of its start; the first clear word counts."""

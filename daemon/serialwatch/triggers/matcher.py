@@ -17,7 +17,6 @@ from serialwatch.triggers.ruleset import (
     BootMarker,
     Ignore,
     InterruptStormDetector,
-    Prompt,
     ReadyMarker,
     ResetCause,
     Rule,
@@ -50,7 +49,6 @@ class Uses:
     boots: list[BootMarker] = field(default_factory=list)
     causes: list[ResetCause] = field(default_factory=list)
     ready: list[ReadyMarker] = field(default_factory=list)
-    prompts: list[Prompt] = field(default_factory=list)
     ignores: list[Ignore] = field(default_factory=list)
     shutdowns: list[Shutdown] = field(default_factory=list)
     counters: list[InterruptStormDetector] = field(default_factory=list)
@@ -69,6 +67,11 @@ class Matcher:
         self.patterns = scanned_patterns((*ruleset.scanned(), *own_ready))
         ids = {pattern.source: number for number, pattern in enumerate(self.patterns)}
         self.ready = {source: ids[source] for source in own_ready}
+        # Prompts are short and hold no word that Hyperscan could look for, so a third of its time
+        # would go to them; they are looked for in unfinished lines alone.
+        self.prompts = tuple(
+            (prompt, tuple(map(compile_pattern, prompt.match))) for prompt in ruleset.prompts
+        )
         self.uses = _uses(ruleset, self.patterns, ids)
         self._hits: list[tuple[int, int]] = []
         # The binding keeps no reference to the handler: a temporary bound method would be freed
@@ -118,9 +121,6 @@ def _uses(
     for ready in ruleset.ready:
         for source in ready.match:
             uses[ids[source]].ready.append(ready)
-    for prompt in ruleset.prompts:
-        for source in prompt.match:
-            uses[ids[source]].prompts.append(prompt)
     for ignore in ruleset.ignores:
         for source in ignore.match:
             uses[ids[source]].ignores.append(ignore)

@@ -151,8 +151,8 @@ def _highest(text: bytes, start: int = 0, end: int | None = None) -> int:
 
 def _highest_roughly(text: bytes) -> int:
     """Return the last stamp unless the first is higher: then something was printed again."""
-    first = _STAMP.search(text)
-    if not first:
-        return _NONE
+    first = _STAMP.search(text, 0, _TAIL_BYTES)
     last = _highest(text, max(0, len(text) - _TAIL_BYTES))
-    return last if last >= int(first[1]) else _highest(text)
+    if first is None or last >= int(first[1]):
+        return last
+    return _highest(text)

@@ -6,7 +6,7 @@ match view (escapes gone; `^` also stands behind any known stamp or logger prefi
     [[rule]]      a fault                    [[boot]]      a banner of a starting device
     [[detector]]  a fault without a line     [[cause]]     a line that tells why it started
     [[ready]]     a boot that is finished    [[shutdown]]  a line after which a restart is meant
-    [[prompt]]    waits for a person         [[ignore]]    never a fault
+    [[prompt]]    an unfinished line           [[ignore]]    never a fault
 """
 
 from __future__ import annotations
@@ -224,7 +224,9 @@ class _Boot(_Table):
     def made(self, source: str) -> rs.BootMarker:
         plain = self.model_dump(exclude={"alone", "causes"})
         starts = self.alone or self.stage == 1
-        return rs.BootMarker(**plain, is_start_alone=starts, causes=tuple(self.causes.items()), source=source)
+        return rs.BootMarker(
+            **plain, is_start_alone=starts, causes=tuple(self.causes.items()), source=source
+        )
 
 
 class _Cause(_Table):
@@ -264,7 +266,7 @@ class _Prompt(_Table):
     ecosystem: str
     ready: bool
 
-    def scanned(self) -> Iterator[_Named]:
+    def read(self) -> Iterator[_Named]:
         yield from _named("match", self.match)
 
     def made(self, source: str) -> rs.Prompt:

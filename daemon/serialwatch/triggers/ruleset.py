@@ -149,7 +149,7 @@ class ReadyMarker:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt: it ends blocks, and silence after it is natural."""
+    """An unfinished line that waits for a person: it ends blocks, silence after it is natural."""
 
     ecosystem: str
     match: tuple[str, ...]
@@ -265,7 +265,7 @@ class RuleSet:
         """Return every pattern that is looked for in the lines, in a fixed order."""
         for rule in self.rules:
             yield from rule.scanned()
-        for table in (self.boots, self.causes, self.ready, self.prompts, self.ignores):
+        for table in (self.boots, self.causes, self.ready, self.ignores):
             for marker in table:
                 yield from marker.match
         for shutdown in self.shutdowns:

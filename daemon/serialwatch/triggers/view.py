@@ -7,13 +7,17 @@ import re
 # Everything below space but TAB, CR and LF, and DEL.
 _CONTROLS = bytes([*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F])
 _NO_PART_OF_AN_ESCAPE = bytes(set(_CONTROLS) - {0x07, 0x1B})
+# Each branch begins with a plain byte: so the search skips to the next of them.
 _ESCAPE = re.compile(
-    rb"(?:\x1b|\^\[)\[[0-?]*[ -/]*(?:[@-~]|(?=[\r\n]|\Z))"  # CSI, also in caret notation
-    rb"|\x1b\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)"  # OSC
-    rb"|\x1b[PX^_][^\x1b\r\n]*\x1b\\"  # DCS, SOS, PM, APC
-    rb"|\x1b[ -/]+[0-~]"  # e.g. ESC ( B
-    rb"|\x1b[0-~]"
-    rb"|[\x07\x1b]"
+    rb"\x1b(?:"
+    rb"\[[0-?]*[ -/]*(?:[@-~]|(?=[\r\n]|\Z))"  # CSI
+    rb"|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)"  # OSC
+    rb"|[PX^_][^\x1b\r\n]*\x1b\\"  # DCS, SOS, PM, APC
+    rb"|[ -/]+[0-~]"  # e.g. ESC ( B
+    rb"|[0-~]"
+    rb"|)"
+    rb"|\^\[\[[0-?]*[ -/]*(?:[@-~]|(?=[\r\n]|\Z))"  # CSI in caret notation
+    rb"|\x07"
 )
 
 

@@ -43,6 +43,7 @@ _EXPECTED_S = {"flash": 120.0, "reset": 30.0, "note": 10.0}  # after such a mark
 _NOISY_NS = 2 * S  # after a start or an open the line may glitch
 _DOWN_LINES = 20  # what a board still prints after it said that it stops
 _FAULT_LINES = 200  # a board that is silent after an error has its incident already
+_ERRORS = ("error", "critical")
 _LIKE_A_PROMPT = re.compile(rb"[$#>%:?\]] ?$")
 
 
@@ -77,10 +78,11 @@ class PortWatch:
         self._out: list[Finding] = []
         slow = (self._options.bit_rate or _SLOW_BIT_RATE) < _SLOW_BIT_RATE
         self._quiet_ns = _SLOW_QUIET_NS if slow else QUIET_NS
-        self._last = Moment(0, 0, 0)  # line
+        self._newest = Lines(1, 0, b"", 0, 0)
         self._heard_ns = 0  # anything
         self._held: tuple[Start, str] | None = None  # a start that is not told yet, its banner
         self._partial: tuple[Moment, bytes] | None = None
+        self._announced = ""  # the line in which a device said that it resets itself
         self._is_stale = False  # the partial line was judged for good
         self._is_at_prompt = False
         self._down_seq: int | None = None  # line that announced an end or a sleep
@@ -99,6 +101,12 @@ class PortWatch:
         """Return what the port's banners have shown it to run."""
         return frozenset(self._ecosystems)
 
+    @property
+    def _last(self) -> Moment:
+        """Return where the newest complete line stands."""
+        newest = self._newest
+        return Moment(newest.first_seq + newest.count - 1, newest.mono_ns, newest.utc_ns)
+
     def fed(self, lines: Lines) -> list[Finding]:
         """Take complete lines."""
         mono_ns = lines.mono_ns
@@ -116,12 +124,11 @@ class PortWatch:
         self._is_at_prompt = False
         if hits := self._matcher.scan(view):
             self._judge(lines, view, hits)
-        last_seq = lines.first_seq + lines.count - 1
-        self._last = Moment(last_seq, mono_ns, lines.utc_ns)
-        if self._faults.deadline <= last_seq:
-            self._faults.passed(last_seq, self._last)
+        self._newest = lines
+        if self._faults.deadline < lines.first_seq + lines.count:
+            self._faults.passed(self._last.seq, self._last)
         if self._held:
-            self._tell_start_if_due(last_seq)
+            self._tell_start_if_due(self._last.seq)
         return self._told()
 
     def partial(self, seq: int, text: bytes, mono_ns: int, utc_ns: int) -> list[Finding]:
@@ -144,9 +151,8 @@ class PortWatch:
         for silence in self._silences:
             if silence.is_due(mono_ns) and not self._is_silence_explained(mono_ns):
                 line, seq = self._last_said()
-                self._detected(
-                    silence.judge(line, seq, mono_ns), Moment(self._last.seq, mono_ns, utc_ns)
-                )
+                at = Moment(seq, mono_ns, utc_ns)
+                self._detected(silence.judge(line, seq, mono_ns), at)
         return self._told()
 
     def marked(self, kind: str, mono_ns: int) -> None:
@@ -261,26 +267,29 @@ class PortWatch:
                 banners += self._banners(number, use, found.view, offset)
         if banners:
             self._banner(banners, at, shown, offset)
-        for number, use in numbered:
+        for use in found.uses:
             for cause in use.causes:
                 self._ecosystems.add(cause.ecosystem)
                 self._boots.printed(_printed_cause(cause, found.view))
             for told in self._interrupts if use.counters else ():
                 self._counter(told, found)
-            self._prompt_or_ready(number, use, at)
-        self._faults.line(found, self._ignored(found, offset))
+        self._markers_of_ready(found)
+        ignored = self._ignored(found, offset)
+        if self._boots.is_announced and ignored is not None and not banners:
+            rules = (compiled.rule for use in found.uses for compiled in use.rules)
+            if any(rule.severity in _ERRORS for rule in rules):
+                self._unseen_start()
+        self._faults.line(found, ignored)
         if self._held:
             self._tell_start_if_due(at.seq)
 
     def _judge_partial(self, at: Moment, text: bytes, *, is_stale: bool) -> None:
         shown = strip_escapes(text)[:MAX_RAW]
-        hits = self._matcher.scan(shown)
-        if not hits:
+        self._prompt(at, LineView(shown))
+        if not (hits := self._matcher.scan(shown)):
             return
         found = self._found(at, shown, text, {pattern for pattern, _ in hits})
-        for number, use in zip(sorted(found.patterns), found.uses, strict=True):
-            self._prompt_or_ready(number, use, at)
-            self._is_at_prompt = self._is_at_prompt or bool(use.prompts)
+        self._markers_of_ready(found)
         ignored = self._ignored(found, self._recent.end)
         if ignored is not None:
             self._faults.partial(found, ignored, is_stale=is_stale)
@@ -337,16 +346,25 @@ class PortWatch:
     def _banner(self, banners: list[Banner], at: Moment, shown: bytes, offset: int) -> None:
         banners.sort(key=lambda banner: banner.marker.stage)
         self._ecosystems.update(banner.marker.ecosystem for banner in banners)
-        self._tell_start_if_due(at.seq - 1)
-        if not self._boots.banner(banners, at):
-            if banners[0].marker.state == "kernel":
-                self._recent.forget_stamps(offset)
-            return
+        if banners[0].marker.stage == 0:
+            self._unseen_start()  # the reset that was announced before took place
+            self._announced = readable(shown)[:MAX_TITLE]
+        if self._boots.banner(banners, at):
+            self._began(at, readable(shown)[:MAX_TITLE], offset)
+        elif banners[0].marker.state == "kernel":
+            self._recent.forget_stamps(offset)
+
+    def _unseen_start(self) -> None:
+        """Take an announced reset as a start of which no banner was seen."""
+        if at := self._boots.unseen():
+            self._began(Moment(at.seq + 1, at.mono_ns, at.utc_ns), self._announced, 0)
+
+    def _began(self, at: Moment, banner: str, offset: int) -> None:
         self._tell_start()
         self._faults.booted(at)
         self._recent.forget_stamps(offset)
         if self._boots.start:
-            self._held = (self._boots.start, readable(shown)[:MAX_TITLE])
+            self._held = (self._boots.start, banner)
         self._down_seq = self._fault_seq = None
         self._noisy_until_ns = at.mono_ns + _NOISY_NS
         for silence in self._silences:
@@ -382,20 +400,33 @@ class PortWatch:
         for loop in self._loops:
             self._detected(loop.started(start), start.at)
 
-    def _prompt_or_ready(self, number: int, use: Uses, at: Moment) -> None:
-        if use.prompts:
-            self._faults.prompted(at)
-        if self._own_ready is None:
-            is_ready = bool(use.ready) or any(prompt.is_ready for prompt in use.prompts)
-            self._ecosystems.update(ready.ecosystem for ready in use.ready)
-        else:
-            is_ready = number == self._own_ready
-        if is_ready and self._boots.ready():
-            self._tell(Ready(self.port, at.seq, self._boots.number, at.mono_ns, at.utc_ns))
-            for loop in self._loops:
-                loop.ready()
-            for silence in self._silences:
-                silence.learn_anew()
+    def _prompt(self, at: Moment, view: LineView) -> None:
+        for prompt, patterns in self._matcher.prompts:
+            if view.has(patterns):
+                self._is_at_prompt = True
+                self._faults.prompted(at)
+                if prompt.is_ready and self._own_ready is None:
+                    self._ready(at)
+
+    def _markers_of_ready(self, found: FoundLine) -> None:
+        if self._own_ready is not None:
+            if self._own_ready in found.patterns:
+                self._ready(found.at)
+            return
+        for use in found.uses:
+            if use.ready:
+                self._ecosystems.update(ready.ecosystem for ready in use.ready)
+                self._faults.prompted(found.at)
+                self._ready(found.at)
+
+    def _ready(self, at: Moment) -> None:
+        if not self._boots.ready():
+            return
+        self._tell(Ready(self.port, at.seq, self._boots.number, at.mono_ns, at.utc_ns))
+        for loop in self._loops:
+            loop.ready()
+        for silence in self._silences:
+            silence.learn_anew()
 
     # Detectors
 
@@ -487,7 +518,7 @@ class PortWatch:
         at = Moment(finding.seq, finding.mono_ns, finding.utc_ns)
         if finding.severity == "critical":
             self._boots.faulted(at)
-        if finding.severity in ("error", "critical"):
+        if finding.severity in _ERRORS:
             self._fault_seq = finding.seq
         is_rule = self._matcher.ruleset.detector(finding.trigger) is None
         if is_rule and self._options.expect_faults:

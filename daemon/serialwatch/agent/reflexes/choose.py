@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from serialwatch.agent.case import Case, Story
 from serialwatch.agent.device_text import readable
 from serialwatch.agent.reflexes.cortexm import tell_zephyr
-from serialwatch.agent.reflexes.esp import tell_boot_loop, tell_esp_panic, tell_esp_stop
-from serialwatch.agent.reflexes.general import tell_anything
+from serialwatch.agent.reflexes.esp import tell_boot_loop, tell_esp_panic, tell_esp_words
+from serialwatch.agent.reflexes.general import tell_anything, tell_own_words
 from serialwatch.agent.reflexes.link import tell_overrun, tell_silence
 from serialwatch.agent.reflexes.linux import tell_irq, tell_oops, tell_panic, tell_storm
 from serialwatch.agent.reflexes.uboot import tell_uboot_abort
@@ -69,11 +69,8 @@ _REFLEXES: Sequence[tuple[str, Reflex]] = (
     ("esp.guru", tell_esp_panic),
     ("esp.int_wdt", tell_esp_panic),
     ("esp.stack_overflow", tell_esp_panic),
-    ("esp.abort", tell_esp_stop),
-    ("esp.assert", tell_esp_stop),
-    ("esp.error_check", tell_esp_stop),
-    ("esp.heap_corrupt", tell_esp_stop),
-    ("esp.stack_smash", tell_esp_stop),
+    ("esp.", tell_esp_words),
+    ("uboot.", tell_own_words),
     ("boot.loop", tell_boot_loop),
     ("zephyr.", tell_zephyr),
     ("cortexm.", tell_zephyr),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from serialwatch.agent.case import Case, Story, name
+from serialwatch.agent.case import Case, Match, Story, name
 from serialwatch.agent.reflexes.general import SURE, tell_anything, tell_register
 
 
@@ -20,16 +20,18 @@ def tell_zephyr(case: Case, story: Story) -> None:
     address = case.find(_FAULT_ADDRESS)
     cfsr = case.register("cfsr") or case.register("hfsr") or case.register("mcause")
     story.certainty = SURE
-    what = f"{kind['kind'].lower()} fault" if kind else "fatal error"
+    what = _what(kind)
     system = "Zephyr" if case.incident.trigger.startswith("zephyr.") else "Firmware"
     story.headline = f"{system}: {what}"
     lines = [m.line for m in (kind, detail, address) if m] or [fault]
     words = f"{detail['detail'][:1].lower()}{detail['detail'][1:]}" if detail else ""
-    if words and address:
-        story.headline += f" at {address['address']}"
-        claim = f"A {what}: {name(words)} at address {address['address']}."
-    elif words:
-        claim = f"A {what}: {name(words)}."
+    if words:
+        where = f" at address {address['address']}" if address else ""
+        story.headline += f" at {address['address']}" if address else ""
+        claim = f"A {what}: {name(words)}{where}."
+    elif cfsr is not None:
+        lines = [*(m.line for m in (kind,) if m), cfsr.line]
+        claim = f"A {what}: {name(cfsr.meaning, 160)}"
     elif fatal:
         lines = [*lines, fatal.line]
         claim = f"A {what}: {name(fatal['reason'], 100)}."
@@ -51,6 +53,13 @@ def tell_zephyr(case: Case, story: Story) -> None:
         story.step(f"look up {pc['pc']} with addr2line on the ELF of this build")
     if fatal is not None:
         story.mark(fatal.line)
+
+
+def _what(kind: Match | None) -> str:
+    """Return what the dump calls the fault."""
+    if kind is None:
+        return "fatal error"
+    return f"{(kind['kind'] or kind['other']).lower()} fault"
 
 
 _ZEPHYR_FAULT = re.compile(

@@ -11,6 +11,7 @@ from serialwatch.agent.reflexes.general import (
     is_null,
     tell_anything,
     tell_loop,
+    tell_own_words,
     tell_register,
 )
 
@@ -43,16 +44,12 @@ def tell_esp_panic(case: Case, story: Story) -> None:
     tell_loop(case, story)
 
 
-def tell_esp_stop(case: Case, story: Story) -> None:
-    """Tell of firmware that stopped itself: abort, assertion, failed check, damaged heap."""
-    fault = case.fault
-    if fault is None or case.find(_GURU):
+def tell_esp_words(case: Case, story: Story) -> None:
+    """Tell of what the chip itself names: an abort, a brownout, a damaged heap."""
+    if case.find(_GURU):
         tell_esp_panic(case, story)
         return
-    story.certainty = SURE
-    story.headline = case.incident.title
-    claim = f"The firmware stopped itself: {name(case.incident.title, 180)}."
-    story.conclude("cause", claim, [fault], knowledge=True)
+    tell_own_words(case, story)
     _tell_backtrace(case, story)
     tell_loop(case, story)
 

@@ -32,6 +32,19 @@ def tell_anything(case: Case, story: Story) -> None:
     tell_registers(case, story)
 
 
+def tell_own_words(case: Case, story: Story) -> None:
+    """Tell of a fault whose own message names the cause."""
+    fault = case.fault
+    if fault is None:
+        tell_anything(case, story)
+        return
+    story.certainty = SURE
+    story.headline = case.incident.title
+    claim = f"By the board's own words: {name(case.incident.title, 180)}."
+    story.conclude("cause", claim, [fault], knowledge=True)
+    tell_registers(case, story)
+
+
 def tell_without_line(case: Case, story: Story) -> None:
     """Tell of a fault that no line carries, by the lines around its time."""
     incident = case.incident
@@ -71,7 +84,7 @@ def tell_loop(case: Case, story: Story) -> None:
         story.headline += ", over and over"
     story.conclude(
         "observation",
-        f"The board started {len(starts)} times in the lines that were read{every}.",
+        f"The board restarted {len(starts)} times in the lines that were read{every}.",
         [*starts[:10], *(pair or ())],
     )
 

@@ -97,40 +97,9 @@ def tell_panic(case: Case, story: Story) -> None:
 
 
 def tell_irq(case: Case, story: Story) -> None:
-    """Tell of an interrupt line that the kernel gave up on, or of a storm."""
-    fault = case.fault
-    nobody = case.find(_NOBODY_CARED)
-    if fault is None or nobody is None:
+    """Tell of an interrupt line that the kernel gave up on."""
+    if not _tell_nobody_cared(case, story):
         tell_storm(case, story)
-        return
-    irq = nobody["irq"]
-    off = case.find(_IRQ_OFF)
-    story.certainty = SURE
-    story.headline = f"IRQ {irq} was disabled: nobody cared"
-    lines = [nobody.line, *([off.line] if off else [])]
-    claim = f"Interrupts kept coming on IRQ {irq} and no handler claimed them"
-    story.conclude(
-        "cause",
-        f"{claim}; the kernel switched the line off." if off else f"{claim}.",
-        lines,
-        knowledge=True,
-    )
-    handlers = [m for m in case.find_all(_HANDLER) if m.line.seq > nobody.line.seq]
-    after = case.find(_HANDLERS)
-    handlers = [m for m in handlers if after and m.line.seq > after.line.seq]
-    if handlers:
-        names = ", ".join(dict.fromkeys(name(m["symbol"], 40) for m in handlers[:3]))
-        story.conclude(
-            "inference",
-            f"The device behind {names} gets no interrupts any more: it is dead or slow now.",
-            [m.line for m in handlers[:3]] + ([off.line] if off else []),
-        )
-        for match in handlers[:3]:
-            story.mark(match.line, "handler on the line")
-    elif after is not None:
-        story.conclude("observation", f"No handler is listed for IRQ {irq}.", [after.line])
-    if off is not None:
-        story.mark(off.line, "the line is off from here")
 
 
 def tell_storm(case: Case, story: Story) -> None:
@@ -142,22 +111,44 @@ def tell_storm(case: Case, story: Story) -> None:
         tell_without_line(case, story)
         return
     samples = [line for seq in _samples(case) if (line := case.line(seq))]
-    lines = [fault, *samples[-1:]]
-    storms = list(case.find_all(_STORM_IRQ))
-    if storms:
-        top = storms[0]
-        story.conclude(
-            "cause",
-            f"irq {top['irq']} came most often ({top['count']} times): it is what keeps the CPU "
-            "busy.",
-            [fault, top.line],
-            knowledge=True,
-        )
+    claim = f"Too often: {name(case.incident.title, 180)}."
+    story.conclude("observation", claim, [fault, *samples[-1:]], knowledge=True)
+    if (top := case.find(_STORM_IRQ)) is not None:
+        claim = f"irq {top['irq']} came most often, {top['count']} times: it keeps the CPU busy."
+        story.conclude("cause", claim, [fault, top.line])
         story.mark(top.line, "the busiest")
-    else:
-        story.conclude("observation", f"{name(case.incident.title, 180)}.", lines)
-    for sample in samples[-2:]:
-        story.mark(sample)
+    headline = story.headline
+    _tell_nobody_cared(case, story)
+    story.headline = headline
+
+
+def _tell_nobody_cared(case: Case, story: Story) -> bool:
+    """Tell that the kernel switched an interrupt off, and whose; False if it did not."""
+    nobody = case.find(_NOBODY_CARED)
+    if nobody is None:
+        return False
+    irq = nobody["irq"]
+    off = case.find(_IRQ_OFF)
+    story.certainty = SURE
+    story.headline = f"IRQ {irq} was disabled: nobody cared"
+    claim = f"Interrupts kept coming on IRQ {irq} and no handler claimed them"
+    claim += "; the kernel switched the line off." if off else "."
+    story.mark(nobody.line)
+    story.conclude("cause", claim, [nobody.line, *([off.line] if off else [])], knowledge=True)
+    listed = case.find(_HANDLERS)
+    handlers = [m for m in case.find_all(_HANDLER) if listed and m.line.seq > listed.line.seq][:3]
+    if handlers:
+        names = ", ".join(dict.fromkeys(name(m["symbol"], 40) for m in handlers))
+        claim = f"The device behind {names} gets no interrupts any more: it is dead or slow now."
+        lines = [m.line for m in handlers] + ([off.line] if off else [])
+        story.conclude("inference", claim, lines)
+        for match in handlers:
+            story.mark(match.line, "handler on the line")
+    elif listed is not None:
+        story.conclude("observation", f"No handler is listed for IRQ {irq}.", [listed.line])
+    if off is not None:
+        story.mark(off.line, "the line is off from here")
+    return True
 
 
 def _access_words(address: str, where: str) -> str:

@@ -23,7 +23,9 @@ def tell_uboot_abort(case: Case, story: Story) -> None:
         program = name(command["command"].split()[0], 30)
         story.headline = f"U-Boot took {what} in `{program}`"
         story.mark(command.line, "the command")
-        story.conclude("cause", _accused(command, esr), [command.line, fault])
+        far = case.incident.fields.get("far", "")
+        story.conclude("cause", _accused(command, esr, far), [command.line, fault])
+        _tell_variables(case, story, command)
         story.unknowns.append(who_typed(case))
     else:
         story.headline = f"U-Boot took {what}"
@@ -43,26 +45,39 @@ def tell_uboot_abort(case: Case, story: Story) -> None:
         story.step(f"look up {pc['elr']} (elr before relocation) in u-boot.map of this build")
 
 
-def _accused(command: Match, esr: Decoded | None) -> str:
-    """Return the claim that a typed command did it."""
+def _accused(command: Match, esr: Decoded | None, far: str) -> str:
+    """Return the claim that a typed command did it; `far` is the address if it was printed."""
     typed = name(command["command"], 80)
-    address = re.search(r"\b(?:0x)?[0-9a-fA-F]{6,16}\b", command["command"])
+    found = _ADDRESS.search(command["command"])
+    address = far or (found.group() if found else "")
     fields = esr.fields if esr else {}
     if address and "WnR" in fields:
         way = "A write to" if fields["WnR"].startswith("1") else "A read from"
         is_unmapped = "translation fault" in fields.get("DFSC", "")
         failed = "was not mapped" if is_unmapped else "was refused"
-        return (
-            f"{way} {address.group()} {failed}: the abort came right after the command `{typed}`."
-        )
+        return f"{way} {address} {failed}: the abort came right after the command `{typed}`."
     return f"The abort came right after the command `{typed}`."
+
+
+def _tell_variables(case: Case, story: Story, command: Match) -> None:
+    """Tell where a variable of the command got its value, if that was typed too."""
+    for variable in re.findall(r"\$\{?(\w{1,40})\}?", command["command"])[:2]:
+        wanted = re.compile(rf"\bsetenv {variable} +(?P<value>\S.{{0,60}})")
+        before = [line for line in case.lines if line.seq < command.line.seq]
+        if (found := case.find(wanted, before[::-1])) is not None:
+            story.mark(found.line, f"sets {variable}")
+            story.conclude(
+                "observation",
+                f"{variable} had been set to {name(found['value'])}.",
+                [found.line, command.line],
+            )
 
 
 def _holder(case: Case, command: Match | None) -> Match | None:
     """Return the line of the dump in which a register holds the address that was typed."""
     if command is None:
         return None
-    address = re.search(r"\b(?:0x)?([0-9a-fA-F]{6,16})\b", command["command"])
+    address = _ADDRESS.search(command["command"])
     if address is None:
         return None
     wanted = int(address.group(1), 16)
@@ -76,3 +91,4 @@ def _holder(case: Case, command: Match | None) -> Match | None:
 _UBOOT_RELOC = re.compile(r"\belr: (?P<elr>[0-9a-f]{8,16}) lr ?: [0-9a-f]+ \(reloc\)")
 _PAIRS = re.compile(r"\b(?:x\d{1,2}|r\d{1,2}) *: ?[0-9a-f]{8,16}\b")
 _PAIR = re.compile(r"\b(?P<register>[xr]\d{1,2}) *: ?(?P<value>[0-9a-f]{8,16})\b")
+_ADDRESS = re.compile(r"\b(?:0x)?([0-9a-fA-F]{6,16})\b")
