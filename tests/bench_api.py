@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import aiohttp
-from bench_cable import Cable
 
+from bench_cable import Cable
 from serialwatch.api.attached import Limits
 from serialwatch.api.bench import (
     AuditEntry,
@@ -176,9 +176,7 @@ class FakeBench:
 
     async def mark(self, port: str, kind: str, text: str, who: Who) -> Marker:
         seq = self.by_name[port].view.next_seq
-        marker = Marker(
-            len(self.markers) + 1, port, seq, kind, text, who.user, 0, time.time_ns()
-        )
+        marker = Marker(len(self.markers) + 1, port, seq, kind, text, who.user, 0, time.time_ns())
         self.markers.append(marker)
         assert self.server is not None
         self.server.on_marker(marker)

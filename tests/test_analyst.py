@@ -1,3 +1,2 @@
 from __future__ import annotations
 
-from serialwatch.agent.direct import DirectTools

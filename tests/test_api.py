@@ -13,9 +13,9 @@ from typing import Any
 
 import aiohttp
 import pytest
+
 from bench_api import NOT_A_DAEMON, STARTED_UTC_NS, client, incident, serving
 from bench_cable import within_s
-
 from serialwatch.api import server as server_module
 from serialwatch.api.bench import IncidentView, port_from_json, port_to_json
 from serialwatch.api.listen import ApiBindError, bind_socket, loopback
@@ -553,16 +553,15 @@ async def test_a_follower_gets_what_it_has_missed_or_is_told_to_start_over(tmp_p
 
 
 async def test_stopping_sends_every_client_away_quickly(tmp_path: Path) -> None:
-    async with client(tmp_path) as http:
-        async with serving(tmp_path) as bench:
-            events = await http.ws_connect("/v1/events")
-            console = await http.ws_connect("/v1/attach/dut1")
-            following = await http.get("/v1/logs/dut1?follow=1")
-            assert bench.server is not None
-            await within_s(3, bench.server.stop())
+    async with client(tmp_path) as http, serving(tmp_path) as bench:
+        events = await http.ws_connect("/v1/events")
+        console = await http.ws_connect("/v1/attach/dut1")
+        following = await http.get("/v1/logs/dut1?follow=1")
+        assert bench.server is not None
+        await within_s(3, bench.server.stop())
 
-            assert (await within_s(5, events.receive())).type is aiohttp.WSMsgType.CLOSE
-            assert "hello" in await within_s(5, console.receive_json())
-            assert (await within_s(5, console.receive())).data == aiohttp.WSCloseCode.GOING_AWAY
-            assert await within_s(5, following.read()) == b""
-            await bench.server.start()
+        assert (await within_s(5, events.receive())).type is aiohttp.WSMsgType.CLOSE
+        assert "hello" in await within_s(5, console.receive_json())
+        assert (await within_s(5, console.receive())).data == aiohttp.WSCloseCode.GOING_AWAY
+        assert await within_s(5, following.read()) == b""
+        await bench.server.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from log_feed import chunked, console
 from serialwatch.lines import AUTO_CR_AFTER, LINE, MAX_LINE, Eol, Splitter, first_line_start
 
 
@@ -118,36 +119,11 @@ def _by_bytes(data: bytes, eol: Eol) -> tuple[list[bytes], bytes, list[int]]:
     return lines, bytes(line), starts
 
 
-def _console(rng: random.Random) -> bytes:
-    """Console bytes of every unpleasant kind, up to some 100 KB."""
-    out = bytearray()
-    for _ in range(rng.randrange(1, 30)):
-        kind = rng.randrange(8)
-        if kind == 0:
-            out += rng.randbytes(rng.randrange(300))
-        elif kind == 1:
-            out += bytes([rng.choice(b"x\x00\r")]) * rng.choice([1, 5, 16383, 16384, 16385, 17000])
-        elif kind == 2:
-            out += b"\r#" * rng.randrange(3000)
-        else:
-            out += b"z" * rng.randrange(80) + rng.choice([b"\n", b"\r\n", b"\r\r\n", b"\r", b""])
-    return bytes(out)
-
-
-def chunked(rng: random.Random, data: bytes) -> list[bytes]:
-    """Cut `data` into random chunks, often right at CRs and LFs."""
-    cuts = {rng.randrange(len(data) + 1) for _ in range(rng.choice([1, 10, 200]))}
-    ends = [at + rng.randrange(2) for at, byte in enumerate(data) if byte in b"\r\n"]
-    cuts.update(rng.sample(ends, min(len(ends), 50)))
-    marks = sorted(cuts | {0, len(data)})
-    return [data[a:b] for a, b in zip(marks, marks[1:], strict=False) if a < b]
-
-
 @pytest.mark.parametrize("eol", ["lf", "cr"])
 def test_no_chunking_changes_the_lines(eol: Eol) -> None:
     rng = random.Random(1)
     for _ in range(50):
-        data = _console(rng)
+        data = console(rng)
         lines, partial, _ = _by_bytes(data, eol)
         splitter = Splitter(eol)
         text, count = bytearray(), 0
@@ -166,7 +142,7 @@ def test_no_chunking_changes_the_lines(eol: Eol) -> None:
 def test_the_pattern_finds_the_lines_of_the_splitter(eol: Eol) -> None:
     rng = random.Random(2)
     for _ in range(50):
-        data = _console(rng)
+        data = console(rng)
         lines, partial, starts = _by_bytes(data, eol)
         found = list(LINE[eol].finditer(data))
 
@@ -179,7 +155,7 @@ def test_the_pattern_finds_the_lines_of_the_splitter(eol: Eol) -> None:
 def test_the_first_line_start_is_found_from_the_state_alone(eol: Eol) -> None:
     rng = random.Random(3)
     for _ in range(25):
-        data = _console(rng)
+        data = console(rng)
         starts = _by_bytes(data, eol)[2]
         splitter = Splitter(eol)
         at = 0
@@ -195,7 +171,7 @@ def test_the_first_line_start_is_found_from_the_state_alone(eol: Eol) -> None:
 def test_no_chunking_changes_where_a_cr_console_is_found_out() -> None:
     rng = random.Random(4)
     for _ in range(50):
-        data = _console(rng)
+        data = console(rng)
         wanted = Splitter().cr_switch(data)
         splitter = Splitter()
         at, got = 0, None

@@ -23,7 +23,7 @@ DANGEROUS = {
     "clipboard": b"\x1b]52;c;cm0gLXJmIC8K\x07",
     "link": b"\x1b]8;;http://evil\x1b\\",
     "colour query": b"\x1b]11;?\x07",
-    "device string": b"\x1bP$q\"p\x1b\\",
+    "device string": b'\x1bP$q"p\x1b\\',
     "terminfo query": b"\x1bP+q544e\x1b\\",
     "program command": b"\x1b_Gi=1,a=q;AAAA\x1b\\",
     "privacy message": b"\x1b^x\x1b\\",

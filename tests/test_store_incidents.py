@@ -100,6 +100,17 @@ def test_a_change_brings_the_rows_up_to_date(db: Database) -> None:
     assert len(load_incidents(db)) == 1
 
 
+@pytest.mark.parametrize("other", [{"port": "dut2"}, {"opened_utc_ns": UTC}])
+def test_another_incident_of_the_same_number_is_never_overwritten(
+    db: Database, other: dict[str, Any]
+) -> None:
+    save_change(db, incident())
+    with pytest.raises(ValueError, match="there is another incident 1"):
+        save_change(db, incident(title="other", hits=(count("x.y"),), **other))
+
+    assert load_incident(db, 1) == as_stored(incident())
+
+
 def test_the_primary_hit_is_first_then_by_line(db: Database) -> None:
     save_change(db, incident())
     found = load_incident(db, 1)

@@ -80,7 +80,7 @@ class Daemon:
         (folder / "bench.toml").write_text("".join(config))
         self.started = time.monotonic()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "serialwatch.cli.main", "run", "-c", folder / "bench.toml"],
+            [sys.executable, "-m", "serialwatch", "run", "-c", folder / "bench.toml"],
             stdout=subprocess.DEVNULL,
             stderr=(folder / "daemon.log").open("wb"),
         )

@@ -171,9 +171,7 @@ class Consoles:
     ) -> None:
         name = f"attach {client.port} {client.id}"
         async with asyncio.TaskGroup() as tasks:
-            sender = tasks.create_task(
-                client.send(ws, request, self._limits.stalled_s), name=f"{name} send"
-            )
+            sender = tasks.create_task(client.send(ws), name=f"{name} send")
             ticker = tasks.create_task(self._tick(client, ws, request), name=f"{name} tick")
             try:
                 if wish.steal:
@@ -199,9 +197,10 @@ class Consoles:
                 now_s = time.monotonic()
                 if self._leases[client.port].is_stale(now_s):
                     self._release(client, "expired")
-                silent_s = now_s - client.heard_s
-                if silent_s > self._limits.stalled_s or client.backlog.is_full:
-                    client.cut_off(request, silent_s)
+                transport = request.transport
+                unsent = 0 if transport is None else transport.get_write_buffer_size()
+                if not client.is_alive(unsent, now_s, self._limits.stalled_s):
+                    client.cut_off(request)
                     return
                 if not client.is_sending:
                     await ws.ping()

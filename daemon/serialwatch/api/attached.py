@@ -44,6 +44,9 @@ class Attached:
     heard_s: float = field(default_factory=time.monotonic)  # last sign of life
     refused: str = ""  # the refusal that it was told last
     is_sending: bool = False
+    sent_bytes: int = 0  # to the transport
+    _unsent_bytes: int = 0  # of them still there when it was last looked at
+    _passed_bytes: int = 0  # and no longer there
     typed_bytes: int = 0  # not in the audit yet
     typed_sum: Any = field(default_factory=hashlib.sha256)  # of them
 
@@ -75,7 +78,7 @@ class Attached:
             self.typed_bytes, self.typed_sum = 0, hashlib.sha256()
 
     async def send(self, ws: web.WebSocketResponse) -> None:
-        """Send what is queued, as fast as it is read; for ever if it is not: see `is_alive`."""
+        """Send what is queued, as fast as it is read; for ever if it is not (`is_alive`)."""
         try:
             while True:
                 item = self.backlog.take()
@@ -84,6 +87,7 @@ class Attached:
                     await self.more.wait()
                     continue
                 self.is_sending = True
+                self.sent_bytes += len(item) if isinstance(item, bytes | str) else 0
                 await _send_item(ws, item)
                 self.is_sending = False
         except ConnectionError:
@@ -92,20 +96,19 @@ class Attached:
     def is_alive(self, unsent_bytes: int, now_s: float, limit_s: float) -> bool:
         """Tell whether the client has read or said anything within `limit_s`.
 
-        A slow one answers no ping for long, but what waits in the transport becomes less. (What the
-        kernel takes at once proves nothing.)
+        A slow one answers no ping for long. But where bytes had to wait in the transport
+        (`unsent_bytes`), the kernel takes more of them only when the client has read.
         """
-        if 0 < unsent_bytes < self.unsent_bytes or 0 == unsent_bytes < self.unsent_bytes:
+        passed_bytes = self.sent_bytes - unsent_bytes
+        if self._unsent_bytes and passed_bytes > self._passed_bytes:
             self.heard_s = now_s
-        self.unsent_bytes = unsent_bytes
+        self._unsent_bytes, self._passed_bytes = unsent_bytes, passed_bytes
         return now_s - self.heard_s <= limit_s and not self.backlog.is_full
 
-    def cut_off(self, request: web.Request, limit_s: float) -> None:
+    def cut_off(self, request: web.Request) -> None:
         """Close the connection of a client that does not read."""
-        name, pid = self.who.user, self.who.pid
-        log.info(
-            "%s: %s (pid %d) read nothing for %.0f s: disconnected", self.port, name, pid, limit_s
-        )
+        who = self.who
+        log.info("%s: %s (pid %d) does not read: disconnected", self.port, who.user, who.pid)
         cut(request)
 
 

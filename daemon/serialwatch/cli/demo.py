@@ -307,7 +307,7 @@ async def _daemon(folder: Path, devices: dict[str, str], socket: Path) -> AsyncI
     log = folder / "daemon.log"
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "serialwatch.cli.main", "run", "-c", str(config),
+            sys.executable, "-m", "serialwatch", "run", "-c", str(config),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=out,
             stderr=out,

@@ -32,6 +32,7 @@ _SAVE = f"""
     VALUES ({", ".join(f":{name}" for name in _COLUMNS)})
     ON CONFLICT (id) DO UPDATE SET
     {", ".join(f'"{name}" = excluded."{name}"' for name in _COLUMNS[1:])}
+    WHERE port = excluded.port AND opened_at = excluded.opened_at
 """  # noqa: S608 - made of our own column names
 _SAVE_HITS = """
     INSERT INTO hits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -72,9 +73,13 @@ def save_change(
     Returns:
         The id of the row in the queue, None if there is none.
 
+    Raises:
+        ValueError: the database has another incident of this number, which stays as it is.
+
     """
     with db.atomic():
-        db.execute(_SAVE, _values(incident))
+        if not db.execute(_SAVE, _values(incident)).rowcount:
+            raise ValueError(f"there is another incident {incident.id}, of another port or time")
         for hit in incident.hits:
             db.execute(_SAVE_HITS, _hit_values(incident.id, hit))
         store_positions(db, matched or {})

@@ -369,6 +369,8 @@ def _fields(view: LineView, compiled: RulePatterns) -> dict[str, str]:
 def readable(raw: bytes) -> str:
     """Return bytes of a line as text for a title: no control characters, no space around."""
     text = raw.decode("utf-8", errors="backslashreplace").replace("\t", " ")
+    if text.isprintable():
+        return text.strip()
     return "".join(c for c in text if c.isprintable()).strip()
 
 

@@ -22,26 +22,30 @@ def kernel_stamp_s(line: bytes) -> float | None:
     return float(found[1]) if found else None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Chunk:
     first_seq: int
     view: bytes
-    newest_s: int | None = None  # kernel time, whole seconds; None: not looked at yet
 
 
 class Recent:
-    """Chunks of the match view, the newest 64 KiB and more; the last one is being judged."""
+    """Chunks of the match view, the newest 128 KiB and more; the last one is being judged."""
 
     def __init__(self) -> None:
         self._chunks: deque[_Chunk] = deque()
         self._bytes = 0
-        self._dropped_s = _NONE  # kernel time in what has left `_chunks`
-        self._looked_to = 0  # offset in the last chunk
+        # The highest kernel time, whole seconds: of all chunks but those not looked at yet, and of
+        # the last one up to an offset.
+        self._newest_s = _NONE
+        self._unlooked: deque[_Chunk] = deque()
+        self._looked_to = 0
         self._looked_s = _NONE
         self._is_replaying = False
 
     def fed(self, first_seq: int, view: bytes) -> None:
         """Take a chunk of complete lines."""
+        if self._chunks:
+            self._unlooked.append(self._chunks[-1])
         if self._bytes > 2 * _KEPT_BYTES:
             self._drop()
         self._chunks.append(_Chunk(first_seq, view))
@@ -110,38 +114,28 @@ class Recent:
 
     def _newest_before(self, offset: int) -> int:
         """Return the highest kernel time before an offset of the last chunk, -1 for none."""
-        newest = self._dropped_s
-        for chunk in self._chunks:
-            if chunk is self._chunks[-1]:
-                break
-            if chunk.newest_s is None:
-                chunk.newest_s = _highest(chunk.view)
-            newest = max(newest, chunk.newest_s)
+        while self._unlooked:
+            self._newest_s = max(self._newest_s, _highest(self._unlooked.popleft().view))
         if self._chunks and offset > self._looked_to:
             here = _highest(self._chunks[-1].view, self._looked_to, offset)
             self._looked_s = max(self._looked_s, here)
             self._looked_to = offset
-        return max(newest, self._looked_s)
+        return max(self._newest_s, self._looked_s)
 
     def forget_stamps(self, offset: int) -> None:
         """Note that the kernel's clock starts anew at an offset of the last chunk."""
-        self._dropped_s = self._looked_s = _NONE
+        self._newest_s = self._looked_s = _NONE
+        self._unlooked.clear()
         self._looked_to = offset
-        for chunk in self._chunks:
-            chunk.newest_s = _NONE
-        if self._chunks:
-            self._chunks[-1].newest_s = None
 
     def _drop(self) -> None:
         dropped = []
         while self._bytes > _KEPT_BYTES and self._chunks:
             chunk = self._chunks.popleft()
             self._bytes -= len(chunk.view)
-            if chunk.newest_s is None:
-                dropped.append(chunk.view)
-            else:
-                self._dropped_s = max(self._dropped_s, chunk.newest_s)
-        self._dropped_s = max(self._dropped_s, _highest_roughly(b"".join(dropped)))
+            if self._unlooked and self._unlooked[0] is chunk:
+                dropped.append(self._unlooked.popleft().view)
+        self._newest_s = max(self._newest_s, _highest_roughly(b"".join(dropped)))
 
 
 def _highest(text: bytes, start: int = 0, end: int | None = None) -> int:
