@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench_incident import START_UTC_NS
-from serialwatch.agent.analyst import investigate
+from serialwatch.agent.analyst import NOWHERE, investigate
 from serialwatch.agent.case import Surroundings
 from serialwatch.agent.direct import DirectTools
 from serialwatch.agent.knowledge import Knowledge, load_knowledge
@@ -86,7 +86,7 @@ def watched(stream: bytes | Path, port: str = "dut1", line_ms: int = 20) -> Seen
 
 
 async def reported(
-    seen: Seen, incident: Incident, around: Surroundings = Surroundings()
+    seen: Seen, incident: Incident, around: Surroundings = NOWHERE
 ) -> tuple[Report, RunTools]:
     """Return the baseline's report on an incident of a stream."""
     async with DirectTools(incident.port, seen.lines, skills(), knowledge()) as direct:

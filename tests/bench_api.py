@@ -44,7 +44,7 @@ class BenchPort:
         self.cable = cable
         self.view = PortView(
             name=name,
-            device=str(cable.path),
+            device=f"/dev/serial/by-id/usb-Test_{name}",
             state="up",
             since_utc_ns=STARTED_UTC_NS,
             bit_rate=115200,

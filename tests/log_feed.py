@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 from serialwatch.capture.ring import Ring, RingBudget
@@ -46,9 +47,7 @@ class Feed:
             self._completed(self._splitter.partial())
         self._splitter = Splitter(eol or self._splitter.eol)
         self.ring.put(
-            NewFile(
-                why, self.next_seq, self.boot, self._splitter.eol, self.mono_ns, self.utc_ns
-            )
+            NewFile(why, self.next_seq, self.boot, self._splitter.eol, self.mono_ns, self.utc_ns)
         )
 
     @property
@@ -84,4 +83,4 @@ def chunked(rng: random.Random, data: bytes) -> list[bytes]:
     ends = [at + rng.randrange(2) for at, byte in enumerate(data) if byte in b"\r\n"]
     cuts.update(rng.sample(ends, min(len(ends), 50)))
     marks = sorted(cuts | {0, len(data)})
-    return [data[a:b] for a, b in zip(marks, marks[1:], strict=False) if a < b]
+    return [data[a:b] for a, b in itertools.pairwise(marks) if a < b]

@@ -396,9 +396,9 @@ async def test_without_a_token_nobody_gets_in_over_tcp(tmp_path: Path) -> None:
     async with serving(tmp_path, listen="127.0.0.1:0") as bench:
         assert bench.server is not None
         base = f"http://127.0.0.1:{bench.server.tcp_port}"
-        async with aiohttp.ClientSession(base) as http:
-            async with http.get("/v1/ports", headers={"Authorization": "Bearer "}) as answer:
-                assert (answer.status, (await error_of(answer))["code"]) == (401, "unauthorized")
+        empty = {"Authorization": "Bearer "}
+        async with aiohttp.ClientSession(base) as http, http.get("/v1/ports", headers=empty) as no:
+            assert (no.status, (await error_of(no))["code"]) == (401, "unauthorized")
 
 
 @pytest.mark.parametrize(
@@ -422,9 +422,9 @@ async def test_a_web_page_cannot_rebind_its_name_to_us(
     async with serving(tmp_path, listen="127.0.0.1:0") as bench:
         assert bench.server is not None
         base = f"http://127.0.0.1:{bench.server.tcp_port}"
-        async with aiohttp.ClientSession(base) as http:
-            async with http.get("/metrics", headers={"Host": host}) as answer:
-                assert answer.status == status
+        given = {"Host": host}
+        async with aiohttp.ClientSession(base) as http, http.get("/metrics", headers=given) as got:
+            assert got.status == status
 
 
 async def test_a_taken_tcp_port_is_a_warning(

@@ -6,7 +6,6 @@ import asyncio
 import json
 
 from bench_cable import within_s
-
 from serialwatch.api.events import Events
 
 STARTED = "20260622T035812Z"

@@ -789,10 +789,12 @@ def test_a_better_root_cause_ends_the_mute_of_the_vaguer_one() -> None:
 def test_too_many_open_ones_of_a_port_resolve_the_oldest() -> None:
     incidents = Incidents(1)
     told = []
-    for n in range(502):
+    for n in range(202):
         told += incidents.found(hit(n * 10.0, key=str(n), severity="warning"))
 
-    assert len(incidents.open()) == 500
+    assert len(incidents.open()) == 200
+    assert incidents.count_open() == incidents.count_open("dut1") == {"warning": 200}
+    assert incidents.count_open("dut2") == {}
     assert [c.incident.id for c in told if c.what == "resolved"] == [1, 2]
 
 

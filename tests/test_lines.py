@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from log_feed import chunked, console
 from serialwatch.lines import AUTO_CR_AFTER, LINE, MAX_LINE, Eol, Splitter, first_line_start
 

@@ -135,7 +135,7 @@ def test_the_starts_of_a_stream_are_counted(stream: Stream) -> None:
         ("linux-init-killed", [("linux.panic_init_killed", 49, 57, "end")]),
         (
             "linux-oops-panic-reboot",
-            [("linux.oops", 72, 112, "end"), ("linux.panic", 113, 118, "end")],
+            [("linux.oops", 71, 111, "end"), ("linux.panic", 112, 117, "end")],
         ),
         ("uboot-spl-boot-failed", [("uboot.spl_boot_failed", 8, 12, "quiet")]),
         ("uboot-sync-abort-reset", [("uboot.sync_abort", 19, 43, "end")]),

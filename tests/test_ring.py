@@ -49,7 +49,8 @@ def test_a_client_that_fell_behind_learns_how_much_it_missed() -> None:
     ring.remember(b"b" * 3 * KEPT_BYTES)
     first, data = ring.tail(10)
     assert first + len(data) == ring.total_bytes
-    assert first > 10 and len(data) >= KEPT_BYTES
+    assert first > 10
+    assert len(data) >= KEPT_BYTES
 
 
 def test_the_writer_gets_everything_in_order() -> None:
@@ -126,7 +127,8 @@ def test_markers_and_new_files_survive_a_drop_in_their_place() -> None:
 
     kinds = [Gap, Note, Gap, NewFile, Chunk]
     assert [type(item) for item in items[:5]] == kinds
-    assert items[1] is mark and items[3] is cut
+    assert items[1] is mark
+    assert items[3] is cut
 
 
 def test_what_the_writer_has_in_hand_counts_but_is_not_dropped() -> None:
@@ -176,7 +178,8 @@ def test_single_bytes_that_wait_are_put_together_but_never_across_a_pause() -> N
     assert size_of(items) == 100_001
     assert len(items) < 5000
     last, pause = items[-2], items[-1]
-    assert isinstance(last, Chunk) and isinstance(pause, Chunk)
+    assert isinstance(last, Chunk)
+    assert isinstance(pause, Chunk)
     assert (pause.data, pause.mono_ns) == (b"y", 100_030 * MS)
     assert last.last_mono_ns == 99_999 * MS
     assert last.mono_ns == last.last_mono_ns - (len(last.data) - 1) * MS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -25,6 +25,7 @@ from serialwatch.records import (
     IncidentChange,
     IncidentWhat,
     Ready,
+    Severity,
 )
 
 BETTER_LINES = 60  # a vague match this near a better one is part of the same fault
@@ -33,7 +34,7 @@ LINKED_NS = 1 * S  # two ports failing within this have something in common
 CHANGED_NS = 1 * S  # between two `changed` of one incident
 RESOLVED_NS = 24 * 3600 * S  # without a hit
 RESTORED_HOLDOFF_NS = 300 * S  # of incidents of an earlier run
-MAX_OPEN = 500  # unresolved incidents a port; then the oldest is resolved
+MAX_OPEN = 200  # unresolved incidents a port; then the oldest is resolved
 MAX_KEYS = 4096  # a port; then the key unseen for longest is forgotten
 MAX_HELD = 100  # vague matches a port that wait for a better one; then they count
 SWEEP_NS = 1 * S
@@ -171,6 +172,11 @@ class Incidents:
     def open(self) -> tuple[Incident, ...]:
         """Return all unresolved incidents, oldest first."""
         return tuple(self._live[key].record() for key in sorted(self._live))
+
+    def count_open(self, port: str = "") -> Counter[Severity]:
+        """Return how many are unresolved, of one port or all; cheap, however many there are."""
+        of = self._port(port).live if port else self._live
+        return Counter(live.severity for live in of.values())
 
     def get(self, id: int) -> Incident | None:
         """Return an unresolved incident; None if it is unknown or resolved."""

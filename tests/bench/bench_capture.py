@@ -191,7 +191,12 @@ def boards(masters: list[int], rate: int | None, seconds: float, into: int) -> N
 
 def result(what: str, size: int, took: float, cpu: float, chunks: int, lost: int) -> Result:
     return Result(
-        what, size / took / 1e6, cpu / took, size / cpu / 1e6, took / chunks * 1e6 if chunks else 0, lost
+        what,
+        size / took / 1e6,
+        cpu / took,
+        size / cpu / 1e6,
+        took / chunks * 1e6 if chunks else 0,
+        lost,
     )
 
 

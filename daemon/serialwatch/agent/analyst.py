@@ -286,7 +286,7 @@ def _recalled(call: Call) -> tuple[Recalled, ...]:
 
 def _tell_before(case: Case, story: Story) -> None:
     """Show the last words before the fault, unless a reflex showed better ones."""
-    first = case.incident.block_first or case.incident.first_seq
+    first = case.incident.first_seq
     if any(entry.seq < first for entry in story.timeline if entry.port == case.incident.port):
         return
     before = [x for x in case.lines if x.seq < first and readable(x.raw).strip()]
@@ -412,7 +412,10 @@ def _tell_limits(case: Case, story: Story) -> None:
 
 def _title(headline: str, end: str) -> str:
     """Return what happened and what became of the board, in one line."""
-    if end:
+    is_told = "over and over" in headline or (
+        end in {"halted", "silent"} and re.search(r"\b(?:halt|stop|silent|silence)", headline)
+    )
+    if end and not is_told:
         joined = " and " if " took " in headline or ", then " in headline else ", then "
         headline = f"{name(headline, 119 - len(joined + end))}{joined}{end}"
     return name(headline, 120)

@@ -16,7 +16,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from serialwatch.agent.archive import Archive
-from serialwatch.agent.context import CtxServer
+from serialwatch.agent.context import CtxServer, Submit
 from serialwatch.agent.knowledge import Knowledge
 from serialwatch.agent.results import (
     BadResultError,
@@ -57,8 +57,10 @@ class DirectTools:
     ) -> None:
         self._archive.close()
 
-    def open(self, run_id: str, incident: int | None = None) -> RunTools:
-        """Return the tools of one run."""
+    def open(
+        self, run_id: str, incident: int | None = None, submit: Submit | None = None
+    ) -> RunTools:
+        """Return the tools of one run; `submit` takes its report, if a skill writes it."""
         ctx = CtxServer(
             self._archive,
             self._registry,
@@ -66,6 +68,7 @@ class DirectTools:
             run_id=run_id,
             port=self._port,
             incident=incident,
+            submit_report=submit,
         )
 
         async def run(name: str, params: Mapping[str, Any]) -> SkillResult:

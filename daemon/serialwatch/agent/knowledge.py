@@ -77,7 +77,9 @@ class Knowledge:
         found = [
             Found(page, round(score, 3))
             for page_id, page in self.pages.items()
-            if ecosystem is None or page.ecosystem in ("", "any") or ecosystem in page.ecosystem.split()
+            if ecosystem is None
+            or page.ecosystem in ("", "any")
+            or ecosystem in page.ecosystem.split()
             if (score := self._score(page_id, asked)) > 0
         ]
         return sorted(found, key=lambda f: (-f.score, f.page.id))[:limit]

@@ -38,15 +38,24 @@ from serialwatch.agent.verifier import Rejection, verify
 from serialwatch.records import Cost, Incident, Report
 from serialwatch.wire import Json
 
-MAX_ROUNDS = 8  # model calls
 MAX_CALLS = 5  # skill calls a round
-MAX_TOKENS = 24_000
-REPORT_TOKENS = 6_000  # kept for the report
 ANSWER_TOKENS = 1_200  # of one answer
-RUN_LIMIT_S = 90.0
-REPORT_S = 20.0  # kept for the report
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one run may take, whichever ends first."""
+
+    rounds: int = 8  # model calls
+    tokens: int = 24_000
+    report_tokens: int = 6_000  # of these, kept for the report
+    seconds: float = 90.0
+    report_seconds: float = 20.0  # of these, kept for the report
+
+
+NORMAL = Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +137,9 @@ class Loop:
         desk: Desk,
         skills: Sequence[Skill],
         role: Role,
+        limits: Limits = NORMAL,
     ) -> None:
+        self._limits = limits
         self._case = case
         self._baseline = baseline
         self._model = model
@@ -150,7 +161,7 @@ class Loop:
 
     async def run(self) -> ModelRun:
         """Return what came of it, within the limits of a run."""
-        self._until = asyncio.get_running_loop().time() + RUN_LIMIT_S
+        self._until = asyncio.get_running_loop().time() + self._limits.seconds
         self._desk.open(self._tools)
         reason = ""
         try:
@@ -160,7 +171,7 @@ class Loop:
         except (ModelError, _GiveUp) as exc:
             reason = str(exc)
         except TimeoutError:
-            reason = f"no report within {RUN_LIMIT_S:.0f} s"
+            reason = f"no report within {self._limits.seconds:g} s"
         if reason:
             log.info("incident %d: the baseline stands: %s", self._case.incident.id, reason)
         return ModelRun(
@@ -185,8 +196,9 @@ class Loop:
 
     async def _round(self) -> None:
         n = len(self._rounds) + 1
-        if n > MAX_ROUNDS:
-            raise _GiveUp(f"no report in {MAX_ROUNDS} rounds")
+        limits = self._limits
+        if n > limits.rounds:
+            raise _GiveUp(f"no report in {limits.rounds} rounds")
         if self._desk.hopeless:
             raise _GiveUp(self._desk.hopeless)
         is_last = self._must_report(n)
@@ -203,8 +215,8 @@ class Loop:
             remark=self._remark,
         )
         prompt = messages_for(scene)
-        if self._tokens + _estimate(prompt) + ANSWER_TOKENS > MAX_TOKENS:
-            raise _GiveUp(f"its budget of {MAX_TOKENS} tokens is spent")
+        if self._tokens + _estimate(prompt) + ANSWER_TOKENS > limits.tokens:
+            raise _GiveUp(f"its budget of {limits.tokens} tokens is spent")
         kind = self._kind(is_last)
         self._remark = ""
         try:
@@ -227,11 +239,11 @@ class Loop:
     def _must_report(self, n: int) -> bool:
         left_s = self._until - asyncio.get_running_loop().time()
         return (
-            n >= MAX_ROUNDS
+            n >= self._limits.rounds
             or bool(self._desk.rejections)
             or self._repeats >= 2
-            or left_s < REPORT_S
-            or self._tokens >= MAX_TOKENS - REPORT_TOKENS
+            or left_s < self._limits.report_seconds
+            or self._tokens >= self._limits.tokens - self._limits.report_tokens
         )
 
     def _offered(self, is_last: bool) -> tuple[Skill, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from serialwatch.agent.analyst import read_case
 from serialwatch.agent.case import Surroundings
 from serialwatch.agent.context import Submit
-from serialwatch.agent.loop import Desk, Loop, ModelRun
+from serialwatch.agent.loop import NORMAL, Desk, Limits, Loop, ModelRun
 from serialwatch.agent.model import ChatModel, Endpoint
 from serialwatch.agent.queue import Phase
 from serialwatch.agent.role import Role
@@ -28,6 +28,7 @@ async def ask_model(
     open_tools: Callable[[Submit], RunTools],
     skills: Iterable[Skill],
     role: Role,
+    limits: Limits = NORMAL,
 ) -> tuple[ModelRun, RunTools]:
     """Return what a model made of the incident, and the tools it used."""
     desk = Desk(incident, baseline, f"model {model}")
@@ -35,7 +36,7 @@ async def ask_model(
     case = await read_case(incident, tools, phase, around)
     chat = ChatModel(Endpoint(base_url, model, api_key))
     try:
-        run = await Loop(case, baseline, chat, tools, desk, tuple(skills), role).run()
+        run = await Loop(case, baseline, chat, tools, desk, tuple(skills), role, limits).run()
     finally:
         await chat.close()
     return run, tools

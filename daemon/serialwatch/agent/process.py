@@ -20,10 +20,10 @@ from serialwatch.agent.archive import Archive, logs_below
 from serialwatch.agent.case import Surroundings
 from serialwatch.agent.context import CtxServer, Submit
 from serialwatch.agent.core_link import CoreError, CoreLink
-from serialwatch.agent.knowledge import load_knowledge
+from serialwatch.agent.knowledge import Knowledge, load_knowledge
 from serialwatch.agent.queue import Work, WorkQueue
 from serialwatch.agent.role import Role, RoleError, load_role
-from serialwatch.agent.skills import load_skills
+from serialwatch.agent.skills import Registry, load_skills
 from serialwatch.agent.standing import Standings, carried_on, is_by_model, says_the_same
 from serialwatch.agent.tools import RunTools, page_texts
 from serialwatch.agent.trace import ROLE, RunRecord, memory_of
@@ -38,6 +38,7 @@ CALLS_A_MINUTE = 20  # skill calls of one model run
 LOG_LAG_S = 0.4  # what a board printed is in its log by then, normally within 50 ms
 POLL_S = 0.02
 PORTS_LIMIT_S = 0.25
+MODEL_RUN = "serialwatch.agent.model_run"  # imported in a thread, when a model is configured
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +62,7 @@ async def _obey(link: CoreLink, tasks: asyncio.TaskGroup, environ: Mapping[str, 
         async for order in link.orders():
             kind = order.get("kind")
             if kind == "hello" and agent is None:
-                agent = Agent(link, Setup.of(order, environ), tasks)
-                await agent.start()
+                agent = await Agent.started(link, Setup.of(order, environ), tasks)
             elif kind == "wake" and agent is not None:
                 agent.wake(order)
             else:
@@ -102,29 +102,41 @@ class Setup:
 class Agent:
     """Works through what the core wakes it for."""
 
-    def __init__(self, link: CoreLink, setup: Setup, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self, link: CoreLink, setup: Setup, tasks: asyncio.TaskGroup, loader: ThreadPoolExecutor
+    ) -> None:
         self._link = link
         self._setup = setup
         self._tasks = tasks
+        self._loader = loader
         self._queue = WorkQueue()
         self._running: set[asyncio.Task[None]] = set()
         self._standings = Standings()
         self._asked_s: dict[str, float] = {}  # when a model was asked, by fingerprint
-        self._registry = load_skills(setup.skill_dirs)
-        self._knowledge = load_knowledge(setup.knowledge_dirs)
-        self._pages = page_texts(self._knowledge)
-        self._role = _role(setup)
+        self._registry = Registry({})
+        self._knowledge = Knowledge({})
+        self._pages: Mapping[str, str] = {}
+        self._role: Role | None = None
         self._workers = Workers()
         self._archive = Archive(
             logs_below(setup.state_dir / "log"), setup.state_dir / "serialwatch.db"
         )
-        self._importer = ThreadPoolExecutor(1, thread_name_prefix="import")
 
-    async def start(self) -> None:
-        """Have everything ready for the first wake."""
-        await self._workers.start()
+    @classmethod
+    async def started(cls, link: CoreLink, setup: Setup, tasks: asyncio.TaskGroup) -> Agent:
+        """Return an agent that has everything ready for the first wake."""
+        self = cls(link, setup, tasks, ThreadPoolExecutor(1, thread_name_prefix="load"))
+        loop = asyncio.get_running_loop()
+        _, self._registry, self._knowledge, self._role = await asyncio.gather(
+            self._workers.start(),
+            loop.run_in_executor(self._loader, load_skills, setup.skill_dirs),
+            loop.run_in_executor(self._loader, load_knowledge, setup.knowledge_dirs),
+            loop.run_in_executor(self._loader, _role, setup),
+        )
+        self._pages = page_texts(self._knowledge)
         if self._asks_models:
-            self._importer.submit(importlib.import_module, "serialwatch.agent.model_run")
+            self._loader.submit(importlib.import_module, MODEL_RUN)
+        return self
 
     async def stop(self) -> None:
         """End what runs; the core wakes us for it again."""
@@ -133,7 +145,7 @@ class Agent:
         await asyncio.gather(*self._running, return_exceptions=True)
         await self._workers.stop()
         self._archive.close()
-        self._importer.shutdown()
+        self._loader.shutdown()
 
     @property
     def _asks_models(self) -> bool:
@@ -210,11 +222,8 @@ class Agent:
         await self._trace(replace(record, reason=reason), tools, status)
 
     async def _model(self, work: Work) -> None:
-        # Not at the top: the client behind it takes a second to import.
         loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(
-            self._importer, importlib.import_module, "serialwatch.agent.model_run"
-        )
+        found = await loop.run_in_executor(self._loader, importlib.import_module, MODEL_RUN)
         incident, setup = work.incident, self._setup
         standing = self._standings.of(incident)
         baseline = standing.baseline

@@ -29,7 +29,10 @@ def tell_the_end(case: Case, story: Story) -> str:
         return "halted"
     if announced is not None:
         story.unknowns.append("whether the board came up again: its boot had not been seen yet")
-        return ""
+        if case.phase == "opened":
+            return ""
+        _tell_origin(story, announced, None, None)
+        return "reset"
     if case.incident.outcome == "halted":
         last = next((x for x in reversed(case.lines) if readable(x.raw).strip()), None)
         if last is not None:
@@ -47,10 +50,7 @@ def _tell_reset(case: Case, story: Story, boot: Line, announced: Match | None) -
     if cause is not None:
         story.mark(cause.line, "reset cause")
     if announced is not None:
-        origin = next(o for o in _ORIGINS if o.pattern.search(announced.text))
-        words = origin.claim.format(**{"n": "", **announced.groups})
-        lines = [announced.line, *([cause.line] if cause and decoded else [])]
-        story.conclude("inference", words, lines, decoded=[decoded] if decoded else [])
+        _tell_origin(story, announced, cause, decoded)
         if cause is not None and _DOG.search(cause["text"]):
             words = (
                 f"The next boot names the reset cause {name(cause['text'])}: many boards carry "
@@ -79,6 +79,15 @@ def _tell_reset(case: Case, story: Story, boot: Line, announced: Match | None) -
             [before[-1], boot],
         )
     return "rebooted"
+
+
+def _tell_origin(
+    story: Story, announced: Match, cause: Match | None, decoded: Decoded | None
+) -> None:
+    origin = next(o for o in _ORIGINS if o.pattern.search(announced.text))
+    words = origin.claim.format(**{"n": "", **announced.groups})
+    lines = [announced.line, *([cause.line] if cause and decoded else [])]
+    story.conclude("inference", words, lines, decoded=[decoded] if decoded else [])
 
 
 def _announcement(case: Case) -> Match | None:

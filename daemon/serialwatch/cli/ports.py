@@ -17,11 +17,11 @@ from serialwatch.cli.times import span
 _COLUMNS = (
     Column("PORT"),
     Column("STATE"),
-    Column("DEVICE", least=12),
+    Column("DEVICE", least=24),
     Column("BIT RATE", is_right=True, leaves=2),
     Column("LINES", is_right=True),
     Column("LAST", is_right=True),
-    Column("ERRORS", least=8),
+    Column("ERRORS"),
     Column("BOOT", leaves=1),
     Column("INCIDENTS"),
 )

@@ -9,12 +9,12 @@ from datetime import datetime
 from rich.cells import cell_len
 from rich.text import Text
 
-from serialwatch.cli.tables import SEVERITY_STYLES, safe, shorten
+from serialwatch.cli.tables import KEPT_SPACE, SEVERITY_STYLES, safe, shorten, wrapped
 from serialwatch.cli.times import clock, exact, local
 from serialwatch.records import Conclusion, Outcome, Report, TimelineEntry
 
 _LABEL = 17  # columns of "Not known        "
-_LEAST_TEXT = 20  # columns of a line's text that are kept before its note is given up
+_ALIGNED_TEXT = 60  # columns of text up to which notes stand below each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,12 @@ def report_lines(report: Report, about: About, now: datetime, width: int | None)
     if report.conclusions:
         lines += [Text(), Text("Conclusions", "bold")]
         for number, conclusion in enumerate(report.conclusions, 1):
-            words = f"{safe(conclusion.claim)}   [{_refs(conclusion, about.port)}]"
-            lines += _wrapped(f"  {number}. ", words, width)
+            refs = f"[{_refs(conclusion, about.port)}]".replace(" ", KEPT_SPACE)
+            words = f"{safe(conclusion.claim)}   {refs}"
+            lines += wrapped(f"  {number}. ", words, width)
     lines.append(Text())
     for label, words in _facts(report, about, now):
-        lines += _wrapped(f"{label:<{_LABEL}}", words, width)
+        lines += wrapped(f"{label:<{_LABEL}}", words, width)
     return lines
 
 
@@ -100,30 +101,35 @@ def _title(report: Report, width: int | None) -> list[Text]:
     room = (width or 100) - cell_len(title) - len(verdict)
     if room >= 2:
         return [Text.assemble((title, "bold"), " " * room, verdict)]
-    return [*_wrapped("", title, width, "bold"), Text(verdict)]
+    return [*wrapped("", title, width, "bold"), Text(verdict)]
 
 
 def _timeline(report: Report, about: About, now: datetime, width: int | None) -> Iterator[Text]:
     rows = [(*_place(entry, about, now), entry) for entry in report.timeline]
     widest_time = max(len(at) for at, _, _ in rows)
     widest_ref = max(len(ref) for _, ref, _ in rows)
-    texts = max(min(cell_len(safe(entry.text)), 60) for _, _, entry in rows)
+    widest_text = max(min(cell_len(_text(entry)), _ALIGNED_TEXT) for _, _, entry in rows)
     for at, ref, entry in rows:
         line = Text("  ")
         if widest_time:
             line.append(f"{at:<{widest_time}}  ")
         line.append(f"{ref:<{widest_ref}}  ")
-        note = _note(entry)
-        text = safe(entry.text).replace("\t", " ")
+        start = cell_len(line.plain)
+        text, note = _text(entry), _note(entry)
+        line.append(text if width is None else shorten(text, max(8, width - start)))
+        gap = max(2, widest_text - cell_len(text) + 2)
         if width is not None:
-            room = width - cell_len(line.plain) - (cell_len(note) + 2 if note else 0)
-            text = shorten(text, max(_LEAST_TEXT, room))
-        line.append(text)
-        if note:
-            room = 0 if width is None else width - cell_len(line.plain) - cell_len(note)
-            pad = max(2, texts - cell_len(text) + 2)
-            line.append(" " * (pad if width is None else max(2, min(pad, room))) + note, "bold")
-        yield line
+            gap = min(gap, width - cell_len(line.plain) - cell_len(note))
+        if note and gap >= 2:
+            yield line.append(" " * gap).append(note, "bold")
+        else:
+            yield line
+            if note:  # no room beside the line, which matters more
+                yield Text(" " * start).append(note, "bold")
+
+
+def _text(entry: TimelineEntry) -> str:
+    return safe(entry.text).replace("\t", " ")
 
 
 def _place(entry: TimelineEntry, about: About, now: datetime) -> tuple[str, str]:
@@ -195,26 +201,9 @@ def _made_by(report: Report) -> str:
     elif cost.reason:
         words += f"; {safe(cost.reason)}"
     if report.claims.dropped:
-        words += f"; {report.claims.dropped} claims without evidence were dropped"
+        claims = "1 claim" if report.claims.dropped == 1 else f"{report.claims.dropped} claims"
+        words += f"; {claims} without evidence dropped"
     return words + (f"; revision {report.revision}" if report.revision > 1 else "")
-
-
-def _wrapped(first: str, text: str, width: int | None, style: str = "") -> list[Text]:
-    """Lay out text behind `first`, further lines under its beginning."""
-    indent = cell_len(first)
-    if width is None:
-        return [Text.assemble(first, (text, style))]
-    rows: list[str] = [""]
-    for word in text.split(" "):
-        longer = f"{rows[-1]} {word}" if rows[-1] else word
-        if rows[-1] and cell_len(longer.rstrip()) > width - indent:
-            rows.append(word)
-        else:
-            rows[-1] = longer
-    starts = [first, *[" " * indent] * (len(rows) - 1)]
-    return [
-        Text.assemble(start, (row.rstrip(), style)) for start, row in zip(starts, rows, strict=True)
-    ]
 
 
 def _day(utc_ns: int, now: datetime) -> str:

@@ -14,7 +14,10 @@ from serialwatch.wire import show
 
 SEVERITY_STYLES = {"critical": "bold red", "error": "red", "warning": "yellow", "note": ""}
 
+KEPT_SPACE = "\N{NO-BREAK SPACE}"  # where `wrapped` must not break; it prints a common one
+
 _GAP = "  "
+_LEAST_AT_ALL = 8  # columns that every column keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +54,18 @@ def table(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -> 
     kept = list(range(len(columns)))
     widths = _natural(columns, rows)
     while width is not None and _total(kept, widths) > width:
-        if not _shorten(columns, kept, widths, width) and not _leave_out(columns, kept):
+        over = _total(kept, widths) - width
+        if not (
+            _shorten(columns, kept, widths, over)
+            or _leave_out(columns, kept)
+            or _shorten_widest(kept, widths, over)
+        ):
             break
     lines = [_line(columns, kept, widths, tuple(c.title for c in columns), ())]
     for row in rows:
         lines.append(_line(columns, kept, widths, row.cells, row.styles))
         if row.note:
-            lines.append(Text(" " * (widths[0] + len(_GAP)) + row.note))
+            lines += wrapped(" " * (widths[0] + len(_GAP)), row.note, width)
     return lines
 
 
@@ -83,6 +91,25 @@ def shorten(text: str, width: int) -> str:
     return set_cell_size(text, width - 1).rstrip() + "…"
 
 
+def wrapped(first: str, text: str, width: int | None, style: str = "") -> list[Text]:
+    """Lay out text behind `first`, further lines under its beginning; None: in one line."""
+    indent = cell_len(first)
+    if width is None:
+        return [Text.assemble(first, (text.replace(KEPT_SPACE, " "), style))]
+    rows: list[str] = [""]
+    for word in text.split(" "):
+        longer = f"{rows[-1]} {word}" if rows[-1] else word
+        if rows[-1] and cell_len(longer.rstrip()) > width - indent:
+            rows.append(word)
+        else:
+            rows[-1] = longer
+    starts = [first, *[" " * indent] * (len(rows) - 1)]
+    return [
+        Text.assemble(start, (row.rstrip().replace(KEPT_SPACE, " "), style))
+        for start, row in zip(starts, rows, strict=True)
+    ]
+
+
 def _natural(columns: Sequence[Column], rows: Sequence[Row]) -> list[int]:
     return [
         max([cell_len(column.title), *(cell_len(row.cells[i]) for row in rows)])
@@ -94,15 +121,22 @@ def _total(kept: Sequence[int], widths: Sequence[int]) -> int:
     return sum(widths[i] for i in kept) + len(_GAP) * (len(kept) - 1)
 
 
-def _shorten(columns: Sequence[Column], kept: Sequence[int], widths: list[int], width: int) -> bool:
-    """Take from the columns that may be shorter; tell whether any could give something."""
+def _shorten(columns: Sequence[Column], kept: Sequence[int], widths: list[int], over: int) -> bool:
+    """Take from the columns that may be shorter; tell whether one could give something."""
     for i in kept:
         least = columns[i].least
         if least and widths[i] > least:
-            over = _total(kept, widths) - width
             widths[i] = max(least, widths[i] - over)
             return True
     return False
+
+
+def _shorten_widest(kept: Sequence[int], widths: list[int], over: int) -> bool:
+    widest = max(kept, key=lambda i: widths[i])
+    if widths[widest] <= _LEAST_AT_ALL:
+        return False
+    widths[widest] = max(_LEAST_AT_ALL, widths[widest] - over)
+    return True
 
 
 def _leave_out(columns: Sequence[Column], kept: list[int]) -> bool:

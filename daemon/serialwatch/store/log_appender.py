@@ -103,6 +103,8 @@ class LogAppender:
                 self._file.write_index()  # records that the disk did not take last time
             while items:
                 self._write_next(items)
+            if self._file is not None:
+                self._file.write_index()
         except OSError as exc:
             self.source.put_back(items)
             self._failed(exc, now_s)
@@ -285,7 +287,6 @@ class LogAppender:
                 break
         self._index(file, done)
         file.last_seq = self._indexer.last_seq
-        file.write_index()
 
     def _index(self, file: LogFile, chunks: list[Chunk]) -> None:
         """Index what was written. Chunks that no pause parts are looked at as one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import sqlite_utils
@@ -127,7 +128,8 @@ def _check(conn: sqlite3.Connection) -> None:
 
 
 def _bring_up_to_date(db: sqlite_utils.Database, path: Path) -> None:
-    known = {step.name for step in migrations.pending(sqlite_utils.Database(memory=True))}
+    with closing(sqlite_utils.Database(memory=True)) as empty:
+        known = {step.name for step in migrations.pending(empty)}
     applied = [step.name for step in migrations.applied(db)]
     if newer := [name for name in applied if name not in known]:
         raise NewerError(newer[-1])

@@ -28,6 +28,7 @@ class Pattern:
     regex: re.Pattern[bytes]
     is_anchored: bool  # holds `^`: what Hyperscan finds must be checked with `regex`
     has_fixed_end: bool
+    can_be_empty: bool  # matches without a single character
     only_python: str  # what Hyperscan cannot do in it, "" if all is well
 
 
@@ -51,8 +52,15 @@ def compile_pattern(source: str) -> Pattern:
     except (re.error, OverflowError) as exc:
         raise PatternError(f"not a regular expression: {exc}") from exc
     expression = (caseless + _write(tree.root, for_hyperscan=True)).encode("ascii")
-    fixed = _has_fixed_end(tree.root)
-    return Pattern(source, expression, regex, tree.is_anchored, fixed, tree.only_python)
+    return Pattern(
+        source=source,
+        expression=expression,
+        regex=regex,
+        is_anchored=tree.is_anchored,
+        has_fixed_end=_has_fixed_end(tree.root),
+        can_be_empty=_can_be_empty(tree.root),
+        only_python=tree.only_python,
+    )
 
 
 def compile_scanned(source: str) -> Pattern:
@@ -65,6 +73,8 @@ def compile_scanned(source: str) -> Pattern:
     pattern = compile_pattern(source)
     if pattern.only_python:
         raise PatternError(pattern.only_python)
+    if pattern.can_be_empty:
+        raise PatternError(f"`{source}` would match an empty line; ask for something")
     if not pattern.has_fixed_end:
         raise PatternError(
             f"`{source}` has no fixed end and would report once a byte; "
@@ -218,6 +228,8 @@ class _Tree:
 
 _START = ("^", _HYPERSCAN_START)
 _END = (r"(?:\r|\Z)", r"(?:\r|$)")
+_NO_WIDTH = (_START, _END, (r"\b", r"\b"), (r"\B", r"\B"))
+_LOOKS = ("(?=", "(?!", "(?<=", "(?<!")
 _ESCAPES = {
     "d": r"\d",
     "D": r"[^\d\r\n]",
@@ -452,6 +464,18 @@ def _write_item(item: _Item, *, for_hyperscan: bool) -> str:
     return text + item.repeat + ("" if for_hyperscan else item.lazy)
 
 
+def _can_be_empty(group: _Group) -> bool:
+    return any(all(map(_item_can_be_empty, branch)) for branch in group.branches)
+
+
+def _item_can_be_empty(item: _Item) -> bool:
+    if item.is_optional:
+        return True
+    if isinstance(item.what, _Group):
+        return item.what.opening[0] in _LOOKS or _can_be_empty(item.what)
+    return item.what.text in _NO_WIDTH
+
+
 def _has_fixed_end(group: _Group) -> bool:
     return all(_branch_has_fixed_end(branch) for branch in group.branches)
 
@@ -466,7 +490,6 @@ def _branch_has_fixed_end(branch: Sequence[_Item]) -> bool:
 
 
 _WHY = (
-    ("Pattern matches empty buffer", "it would match an empty line; ask for something"),
     ("Bounded repeat is too large", "a `{n,m}` is too large; 200 is plenty in a line"),
     ("Pattern is too large", "it is too large; make it shorter or split it"),
 )

@@ -428,7 +428,8 @@ def _checked(file: TomlFile, seen: dict[str, str]) -> _Pack:
     for kind, tables in file.data.items():
         if kind not in _TABLES or not isinstance(tables, list):
             known = ", ".join(f"[[{name}]]" for name in _TABLES)
-            pack.problems.append(f"{file.path}:{file.line_of(kind)}: {kind}: not one of {known}")
+            where = _place(file, kind, 0)
+            pack.problems.append(f"{where}: {kind}: not one of {known}")
             continue
         for number, table in enumerate(tables):
             _check_table(pack, kind, number, table, seen)

@@ -13,8 +13,8 @@ _ESCAPE = re.compile(
     rb"\[[0-?]*[ -/]*(?:[@-~]|(?=[\r\n]|\Z))"  # CSI
     rb"|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)"  # OSC
     rb"|[PX^_][^\x1b\r\n]*\x1b\\"  # DCS, SOS, PM, APC
-    rb"|[ -/]+[0-~]"  # e.g. ESC ( B
-    rb"|[0-~]"
+    rb"|[#%(-/]+[0-~]"  # character sets
+    rb"|[0-9<=>cDEHMNOZ]"  # e.g. save the cursor; other letters may be text behind a lone ESC
     rb"|)"
     rb"|\^\[\[[0-?]*[ -/]*(?:[@-~]|(?=[\r\n]|\Z))"  # CSI in caret notation
     rb"|\x07"

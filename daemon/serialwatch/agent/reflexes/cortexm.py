@@ -31,7 +31,7 @@ def tell_zephyr(case: Case, story: Story) -> None:
         claim = f"A {what}: {name(words)}{where}."
     elif cfsr is not None:
         lines = [*(m.line for m in (kind,) if m), cfsr.line]
-        claim = f"A {what}: {name(cfsr.meaning, 160)}"
+        claim = f"A {what}: {name(cfsr.meaning[:1].lower() + cfsr.meaning[1:], 160)}"
     elif fatal:
         lines = [*lines, fatal.line]
         claim = f"A {what}: {name(fatal['reason'], 100)}."

@@ -28,13 +28,13 @@ def tell_esp_panic(case: Case, story: Story) -> None:
     story.headline = f"ESP panic on core {fault['core']}: {reason}"
     address = case.find(_EXCVADDR) or case.find(_EXCVADDR, case.lines)
     cause = case.register("exccause") or case.register("mcause")
-    verb = _access(reason)
-    if address is not None and verb and is_null(address["address"]):
-        story.headline = f"ESP panic: NULL pointer {verb} ({reason})"
-        words = f"A pointer near NULL was {verb}: {reason} at address {address['address']}."
+    access = _access(reason)
+    if address is not None and access and is_null(address["address"]):
+        story.headline = f"ESP panic: {access} through a NULL pointer ({reason})"
+        words = f"A {access} through a pointer near NULL, at {address['address']}: {reason}."
         story.conclude("cause", words, [fault.line, address.line], knowledge=True)
-    elif address is not None and verb:
-        words = f"Address {address['address']} was {verb}, which is not allowed: {reason}."
+    elif address is not None and access:
+        words = f"A {access} at address {address['address']}, which is not allowed: {reason}."
         story.conclude("cause", words, [fault.line, address.line], knowledge=True)
     else:
         story.conclude("cause", f"The chip panicked: {reason}.", [fault.line], knowledge=True)
@@ -78,10 +78,10 @@ def _tell_backtrace(case: Case, story: Story) -> None:
 
 
 def _access(reason: str) -> str:
-    """Return what the panic reason says was done with the address, "" if it is about none."""
-    for word, verb in (("Load", "read"), ("Store", "written"), ("Instr", "run")):
+    """Return how the panic reason says an address was used, "" if it is about none."""
+    for word, access in (("Load", "read"), ("Store", "write"), ("Instr", "jump")):
         if re.match(rf"{word}\w*(?:Prohibited| access fault)", reason):
-            return verb
+            return access
     return ""
 
 

@@ -145,7 +145,9 @@ def _tell_nobody_cared(case: Case, story: Story) -> bool:
         for match in handlers:
             story.mark(match.line, "handler on the line")
     elif listed is not None:
-        story.conclude("observation", f"No handler is listed for IRQ {irq}.", [listed.line])
+        story.conclude(
+            "observation", f"No handler is listed for IRQ {irq}.", [nobody.line, listed.line]
+        )
     if off is not None:
         story.mark(off.line, "the line is off from here")
     return True

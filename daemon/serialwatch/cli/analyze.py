@@ -1,0 +1,152 @@
+"""`serialwatch analyze`: a saved log, without a daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+from rich.text import Text
+
+from serialwatch.agent.knowledge import load_knowledge
+from serialwatch.agent.skills import load_skills
+from serialwatch.analysis import PORT, Analysis, analyze as analyze_log, most_severe, open_log
+from serialwatch.bundled import bundled_dir, own_dirs
+from serialwatch.cli.errors import WRONG_USE, CliError
+from serialwatch.cli.options import json_option
+from serialwatch.cli.show_report import About, report_lines
+from serialwatch.cli.tables import SEVERITY_STYLES, Column, Row, console, safe, table, width_of
+from serialwatch.cli.times import local_now
+from serialwatch.config import config_home
+from serialwatch.records import SEVERITIES, Incident, Severity
+from serialwatch.triggers.matcher import Matcher
+from serialwatch.triggers.rules import load_rules
+from serialwatch.wire import Json, report_to_json
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.option(
+    "--fail-on",
+    type=click.Choice(SEVERITIES[1:]),
+    help="Exit with 1 if there is an incident so severe.",
+)
+@json_option
+def analyze(files: tuple[str, ...], fail_on: Severity | None, as_json: bool) -> None:
+    """Find the faults in saved console logs; `-` reads standard input.
+
+    The lines of the report are numbered as in the file.
+    """
+    matcher = Matcher(load_rules([bundled_dir("config/rules"), *_own("rules.d")]))
+    registry = load_skills([bundled_dir("skills")])
+    knowledge = load_knowledge([bundled_dir("config/knowledge"), *_own("knowledge")])
+    fails = False
+    for name in files:
+        with _opened(name) as source:
+            try:
+                found = asyncio.run(analyze_log(source, matcher, registry, knowledge))
+            except OSError as exc:
+                raise CliError(f"{name}: {exc.strerror or exc}", WRONG_USE) from exc
+        if as_json:
+            click.echo(json.dumps(_json(name, found)))
+        else:
+            _show(name, found)
+        fails |= fail_on is not None and any(
+            SEVERITIES.index(i.severity) >= SEVERITIES.index(fail_on) for i in found.incidents
+        )
+    sys.exit(1 if fails else 0)
+
+
+def _own(kind: str) -> list[Path]:
+    return own_dirs(kind, is_root=os.geteuid() == 0, config_home=config_home())
+
+
+def _opened(name: str) -> BinaryIO:
+    if name != "-":
+        try:
+            return open_log(Path(name))
+        except OSError as exc:
+            raise CliError(f"{name}: {exc.strerror or exc}", WRONG_USE) from exc
+    kept = tempfile.TemporaryFile()  # noqa: SIM115 -- its reader closes it
+    while part := sys.stdin.buffer.read(1 << 20):
+        kept.write(part)
+    kept.seek(0)
+    return kept
+
+
+def _json(name: str, found: Analysis) -> Json:
+    return {
+        "file": name,
+        "lines": found.lines,
+        "boots": found.boots,
+        "incidents": [
+            {
+                "rule": i.trigger,
+                "severity": i.severity,
+                "title": i.title,
+                "first_line": i.first_seq,
+                "block_first": i.block_first,
+                "last_line": i.last_seq,
+                "count": i.count,
+                "fields": dict(i.fields),
+            }
+            for i in found.incidents
+        ],
+        "report": report_to_json(found.report) if found.report else None,
+    }
+
+
+def _show(name: str, found: Analysis) -> None:
+    out = console()
+    width = width_of(out)
+    what = f", {' and '.join(found.ecosystems)}" if found.ecosystems else ""
+    out.print(
+        Text(
+            f"{safe(name)}: {found.lines:,} lines, {_size(found.size)}, "
+            f"{found.boots} boot{'' if found.boots == 1 else 's'}{what}, {found.seconds:.2f} s"
+        )
+    )
+    out.print(Text())
+    if not found.incidents:
+        out.print(Text("No fault was recognised. Is one missing? `serialwatch rules list` shows all."))
+        return
+    columns = [
+        Column("SEVERITY"), Column("LINE", is_right=True), Column("WHAT", least=20),
+        Column("COUNT", is_right=True), Column("BOOT", is_right=True),
+    ]  # fmt: skip
+    rows = [_row(i) for i in found.incidents]
+    for line in table(columns, rows, width):
+        out.print(line)
+    chosen = most_severe(found.incidents)
+    if found.report is None or chosen is None:
+        return
+    out.print(Text())
+    about = About(port=PORT, boot=chosen.boot, outcome=chosen.outcome)
+    for line in report_lines(found.report, about, local_now(), width):
+        out.print(line)
+    out.print(Text())
+    out.print(
+        Text(f"serialwatch analyze {safe(name)} --json   for scripts\n"
+             f"serialwatch rules explain {chosen.trigger}")
+    )
+
+
+def _row(incident: Incident) -> Row:
+    first, last = incident.block_first, incident.last_seq
+    where = f"{first:,}" if first == last else f"{first:,}–{last:,}"
+    boot = f"#{incident.boot}" if incident.boot else "-"
+    cells = (incident.severity, where, incident.title, str(incident.count), boot)
+    return Row(cells, styles=(SEVERITY_STYLES.get(incident.severity, ""),))
+
+
+def _size(size: int) -> str:
+    if size < 1000:
+        return f"{size} B"
+    if size < 1_000_000:
+        return f"{size / 1000:.1f} kB"
+    return f"{size / 1_000_000:.1f} MB"

@@ -1,0 +1,85 @@
+"""`serialwatch config`: is the configuration right, and what does it come to?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from serialwatch.cli.errors import WRONG_USE, CliError
+from serialwatch.cli.options import json_option
+from serialwatch.config import SYSTEM_CONFIG, Config, config_to_json, load_config
+from serialwatch.tomlfile import TomlError
+
+
+@click.group()
+def config() -> None:
+    """Check and show the configuration."""
+
+
+@config.command()
+@click.argument("path", required=False, type=click.Path(path_type=Path))
+@click.option("--port", "ports", multiple=True, metavar="NAME=DEVICE", help="As for run.")
+@json_option
+def check(path: Path | None, ports: tuple[str, ...], as_json: bool) -> int:
+    """Check a configuration file: the one at PATH, else the system's."""
+    try:
+        loaded = load_config(path, ports)
+    except TomlError as exc:
+        if not as_json:
+            raise CliError("\n".join(exc.problems), WRONG_USE) from exc
+        click.echo(json.dumps({"ok": False, "problems": exc.problems}, indent=2))
+        return WRONG_USE
+    if as_json:
+        click.echo(json.dumps({"ok": True, "problems": []}))
+        return 0
+    count = len(loaded.port)
+    click.echo(f"{_where(path)}: good, {count} port{'' if count == 1 else 's'}")
+    return 0
+
+
+@config.command()
+@click.argument("path", required=False, type=click.Path(path_type=Path))
+@click.option("--port", "ports", multiple=True, metavar="NAME=DEVICE", help="As for run.")
+@json_option
+def show(path: Path | None, ports: tuple[str, ...], as_json: bool) -> None:
+    """Show a configuration with its defaults, as TOML."""
+    try:
+        loaded = load_config(path, ports)
+    except TomlError as exc:
+        raise CliError("\n".join(exc.problems), WRONG_USE) from exc
+    body = config_to_json(loaded)
+    click.echo(json.dumps(body, indent=2) if as_json else as_toml(loaded), nl=as_json)
+
+
+def as_toml(loaded: Config) -> str:
+    """Return the configuration in the form of its file."""
+    body = config_to_json(loaded)
+    lines: list[str] = []
+    for name in ("daemon", "api", "log", "agent"):
+        lines += [f"[{name}]", *_keys(body[name]), ""]
+    for notify in body["notify"]:
+        lines += ["[[notify]]", *_keys(notify), ""]
+    for name, port in body["port"].items():
+        lines += [f"[port.{name}]", *_keys(port), ""]
+    return "\n".join(lines)
+
+
+def _keys(values: dict[str, object]) -> list[str]:
+    return [f"{key} = {_value(value)}" for key, value in values.items()]
+
+
+def _value(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k} = {_value(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    # A JSON string, number or boolean is one of TOML too, as long as nothing is escaped beyond it.
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _where(path: Path | None) -> str:
+    if path is not None:
+        return str(path)
+    return str(SYSTEM_CONFIG) if SYSTEM_CONFIG.exists() else "no file, the defaults"

@@ -1,0 +1,330 @@
+"""`serialwatch attach`, driven through a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pyte
+import pytest
+from bench_api import FakeBench, client, incident, serving
+from bench_cable import within_s
+from bench_cli import COMMAND, Terminal, in_terminal
+from test_screen import DANGEROUS
+
+from serialwatch.records import IncidentChange
+
+RESTORED = b"\x0f\x1b[?2004l\x1b[0m\x1b[?25h"
+
+
+def args(tmp_path: Path, *more: str) -> list[str]:
+    """Return the command line that attaches to dut1."""
+    return ["attach", "dut1", "--socket", str(tmp_path / "sw"), *more]
+
+
+async def received(bench: FakeBench, wanted: bytes) -> None:
+    """Wait until the board has received exactly this."""
+    got = b""
+    async with asyncio.timeout(10):
+        while len(got) < len(wanted):
+            got += bench.by_name["dut1"].cable.received()
+            await asyncio.sleep(0)
+    assert got == wanted
+
+
+async def leaves(terminal: Terminal) -> None:
+    """Press Ctrl-T q and wait for the end."""
+    terminal.type(b"\x14q")
+    assert await terminal.exit_code() == 0
+
+
+async def test_header_scrollback_live_and_a_good_end(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench:
+        bench.by_name["dut1"].cable.prints(b"U-Boot 2023.01\r\n=> ")
+        await bench_has(bench, b"=> ")
+        async with in_terminal(*args(tmp_path)) as terminal:
+            before = terminal.settings()
+            start = await terminal.until("── live ──")
+            bench.by_name["dut1"].cable.prints(b"md 0\r\n")
+            live = await terminal.until("md 0\r\n")
+            await leaves(terminal)
+            end = await terminal.until("left dut1; it is still being watched")
+
+            assert terminal.settings() == before
+        text = start.decode()
+        assert text.index("dut1 · usb-Test_dut1 · 115200 8N1 · up") < text.index("Ctrl-T q to leave")
+        assert "you may write (first key takes the lease)" in text
+        assert text.index("── what came last ──") < text.index("U-Boot 2023.01\r\n=> ")
+        assert all(len(line) <= 80 for line in text.replace("\x1b[2m", "").splitlines())
+        assert live.endswith(b"=> md 0\r\n")
+        assert RESTORED in end
+        assert bench.by_name["dut1"].cable.received() == b""
+
+
+async def bench_has(bench: FakeBench, data: bytes) -> None:
+    """Wait until the bench has read this."""
+    async with asyncio.timeout(5):
+        while not bench.recent("dut1").endswith(data):
+            await asyncio.sleep(0)
+
+
+async def test_enter_sends_one_cr_and_control_keys_reach_the_board(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as terminal:
+        await terminal.until("── live")
+        terminal.type(b"\r")
+        await received(bench, b"\r")
+        terminal.type(b"\x03\x04\x1a\x11\x13\x1c\x7f\t\x1b[A\xc3\xbc\x14\x14")
+        await received(bench, b"\x03\x04\x1a\x11\x13\x1c\x7f\t\x1b[A\xc3\xbc\x14")
+        await leaves(terminal)
+
+
+async def test_what_was_typed_just_before_leaving_still_arrives(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as terminal:
+        await terminal.until("── live")
+        terminal.type(b"reboot\r\x14q")
+
+        assert await terminal.exit_code() == 0
+        await received(bench, b"reboot\r")
+
+
+async def test_tilde_dot_at_the_start_of_a_line_leaves(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as terminal:
+        await terminal.until("── live")
+        terminal.type(b"a~.\r")
+        await received(bench, b"a~.\r")
+        terminal.type(b"~.")
+
+        assert await terminal.exit_code() == 0
+        assert bench.by_name["dut1"].cable.received() == b""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+async def test_the_terminal_is_restored_after_a_signal(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    async with serving(tmp_path), in_terminal(*args(tmp_path)) as terminal:
+        before = terminal.settings()
+        await terminal.until("── live")
+        assert terminal.settings() != before
+        os.kill(terminal.child.pid, number)
+
+        assert await terminal.exit_code() == 0
+        assert terminal.settings() == before
+        assert RESTORED in await terminal.until("ended by a signal")
+
+
+async def test_the_terminal_is_restored_when_the_daemon_stops(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as terminal:
+        before = terminal.settings()
+        await terminal.until("── live")
+        assert bench.server is not None
+        await bench.server.stop()
+
+        assert await terminal.exit_code() == 1
+        assert terminal.settings() == before
+        await terminal.until("the daemon stops")
+        await bench.server.start()
+
+
+async def test_nothing_dangerous_reaches_the_screen(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as terminal:
+        await terminal.until("── live")
+        for data in DANGEROUS.values():
+            bench.by_name["dut1"].cable.prints(data + b"\r\n")
+        bench.by_name["dut1"].cable.prints(b"\x1b[32mthe end\x1b[0m")
+        shown = await terminal.until("\x1b[32mthe end\x1b[0m")
+        await leaves(terminal)
+
+        assert b"\x1b]" not in shown
+        assert b"\x1bP" not in shown
+        assert b"\x1b[6n" not in shown
+        assert b"\x1b[c" not in shown
+        assert b"\x1b[?" not in shown
+        assert b"\x0e" not in shown
+        assert bench.by_name["dut1"].cable.received() == b""
+
+
+async def test_raw_lets_everything_through_and_restores_more(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path, "--raw")) as terminal:
+        await terminal.until("── live")
+        bench.by_name["dut1"].cable.prints(b"\x1b]0;title\x07\x1b[?1000h\x0e\xff.")
+        shown = await terminal.until(".")
+        await leaves(terminal)
+        end = await terminal.until("left dut1")
+
+        assert shown.endswith(b"\x1b]0;title\x07\x1b[?1000h\x0e\xff.")
+        assert b"\x1b[?1000l" in end
+
+
+async def test_help_break_marker_and_unknown_commands(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as terminal:
+        await terminal.until("── live")
+        terminal.type(b"\x14?")
+        await terminal.until("Ctrl-T b  send a break")
+        terminal.type(b"\x14z")
+        await terminal.until("no command Ctrl-T z")
+        terminal.type(b"\x14b")
+        await terminal.until("send a break?")
+        terminal.type(b"n")
+        await terminal.until("no break")
+        assert bench.breaks == []
+        terminal.type(b"\x14by")
+        await terminal.until("break sent")
+        terminal.type(b"\x14mnew  \x7fx\x7fboard\r")
+        await terminal.until("marker by")
+        terminal.type(b"\x14mnothing\x1b")
+        await terminal.until("no marker")
+        await leaves(terminal)
+
+        assert bench.breaks == [("dut1", 0.25)]
+        assert [m.text for m in bench.markers if m.kind == "note"] == ["new board"]
+        assert bench.by_name["dut1"].cable.received() == b""
+
+
+async def test_two_people_share_a_port_and_one_takes_over(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as one:
+        await one.until("── live")
+        one.type(b"a")
+        await one.until("the write lease is yours")
+        async with in_terminal(*args(tmp_path)) as two:
+            await two.until("is typing; Ctrl-T w takes over")
+            await two.until("── live")
+            two.type(b"b")
+            await two.until("not done: ")
+            two.type(b"\x14w")
+            await two.until("the write lease is yours")
+            await one.until("has taken over")
+            two.type(b"c")
+            await received(bench, b"ac")
+            await leaves(two)
+        await one.until("has left: the write lease is free")
+        await leaves(one)
+
+
+async def test_steal_takes_the_lease_at_once(tmp_path: Path) -> None:
+    async with serving(tmp_path), client(tmp_path) as http:
+        async with http.ws_connect("/v1/attach/dut1") as ws:
+            await ws.send_bytes(b"a")
+            while "lease" not in json.loads((await within_s(5, ws.receive())).data):
+                pass
+            async with in_terminal(*args(tmp_path, "--steal")) as terminal:
+                await terminal.until("the write lease is yours")
+                await leaves(terminal)
+
+
+async def test_read_only_never_sends(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path, "--read-only")) as terminal:
+        await terminal.until("read-only: attached with --read-only")
+        await terminal.until("── live")
+        terminal.type(b"x\r\x14w\x14by")
+        await terminal.until("not done: attached with --read-only")
+        await leaves(terminal)
+
+        assert bench.by_name["dut1"].cable.received() == b""
+        assert bench.breaks == []
+
+
+async def test_our_messages_stand_on_lines_of_their_own(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as terminal:
+        await terminal.until("── live")
+        bench.by_name["dut1"].cable.prints(b"login: ")
+        await terminal.until("login: ")
+        bench.change("dut1", state="absent", problem="unplugged")
+        gone = await terminal.until("stays attached ──")
+        again = await terminal.until("login: ")
+        assert bench.server is not None
+        bench.server.on_incident(IncidentChange("opened", incident(17)))
+        opened = await terminal.until("serialwatch report 17 ──")
+        bench.change("dut1", state="up", problem="")
+        await terminal.until("dut1 is back ──")
+        await leaves(terminal)
+
+        assert gone.startswith(b"\r\n\x1b[2m")
+        assert "── dut1 is absent: unplugged; this".encode() in gone
+        assert again.startswith(b"\x1b[22m\r\n")
+        assert "── incident 17: critical: U-Boot took".encode() in opened
+
+
+async def test_a_terminal_that_is_stopped_is_told_how_much_it_has_missed(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as terminal:
+        await terminal.until("── live")
+        line = b"[    1.234567] a line of a board that prints a lot and does not stop\r\n"
+        while bench.lost.get("dut1", 0) < 100_000:  # nobody reads the terminal meanwhile
+            await bench.by_name["dut1"].cable.prints_all(line * 100)
+        bench.by_name["dut1"].cable.prints(b"the end")
+        await terminal.until("bytes skipped: this terminal was too slow")
+        await terminal.until("the end")
+        await leaves(terminal)
+
+
+async def test_keys_work_while_the_screen_hangs(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as terminal:
+        before = terminal.settings()
+        await terminal.until("── live")
+        await bench.by_name["dut1"].cable.prints_all(b"x" * 500_000)
+        terminal.type(b"y")
+        await received(bench, b"y")
+        terminal.type(b"\x14q")
+
+        assert await terminal.exit_code() == 0
+        assert terminal.settings() == before
+
+
+async def test_json_prints_what_comes_and_never_sends(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench:
+        child = await asyncio.create_subprocess_exec(
+            *COMMAND,
+            *args(tmp_path, "--json"),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert child.stdout is not None
+        hello = json.loads(await within_s(20, child.stdout.readline()))
+        bench.by_name["dut1"].cable.prints(b"\xffU-Boot\r\n")
+        row = json.loads(await within_s(5, child.stdout.readline()))
+        child.send_signal(signal.SIGINT)
+
+        assert await within_s(5, child.wait()) == 0
+        assert hello["hello"]["may_write"] is False
+        assert row == {"text": "\\xffU-Boot\\x0d\\x0a", "raw_base64": "/1UtQm9vdA0K"}
+
+
+async def test_without_a_terminal_it_says_what_to_use_instead(tmp_path: Path) -> None:
+    async with serving(tmp_path):
+        child = await asyncio.create_subprocess_exec(
+            *COMMAND,
+            *args(tmp_path),
+            stdin=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert child.stderr is not None
+        told = await within_s(20, child.stderr.read())
+
+        assert await child.wait() == 2
+        assert told.startswith(b"serialwatch: attach needs a terminal: use `serialwatch logs -f`")
+
+
+async def test_an_unknown_port_or_no_daemon_is_one_line(tmp_path: Path) -> None:
+    async with serving(tmp_path):
+        socket = str(tmp_path / "sw")
+        async with in_terminal("attach", "dut9", "--socket", socket) as terminal:
+            await terminal.until("serialwatch: no port 'dut9': there are dut1, dut2")
+            assert await terminal.exit_code() == 1
+    async with in_terminal("attach", "dut1", "--socket", str(tmp_path / "none")) as terminal:
+        await terminal.until(f"serialwatch: no daemon at {tmp_path / 'none'}: start it with")
+        assert await terminal.exit_code() == 1
+
+
+async def test_a_wide_terminal_has_the_header_in_one_line(tmp_path: Path) -> None:
+    async with serving(tmp_path), in_terminal(*args(tmp_path), columns=200) as terminal:
+        screen = pyte.Screen(200, 24)
+        pyte.ByteStream(screen).feed(await terminal.until("── live"))
+        await leaves(terminal)
+
+        assert screen.display[0].startswith("dut1 · usb-Test_dut1 · 115200 8N1 · up ")
+        assert screen.display[0].rstrip().endswith("Ctrl-T ? for help, Ctrl-T q to leave")
+    assert sys.executable

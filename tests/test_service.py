@@ -1,0 +1,253 @@
+"""The daemon as a whole, in a process of its own, on real ptys."""
+
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bench_cable import Cable
+from running_daemon import RunningDaemon, running
+
+OOPS = (
+    b"[   12.000001] Unable to handle kernel NULL pointer dereference at virtual address 0000000000000010\r\n"
+    b"[   12.000101] Internal error: Oops: 0000000096000004 [#1] SMP\r\n"
+    b"[   12.000201] pc : foo_irq+0x14/0x80\r\n"
+    b"[   12.000301] ---[ end trace 0000000000000000 ]---\r\n"
+)
+
+
+def write_all(cable: Cable, data: bytes) -> None:
+    os.set_blocking(cable.board, True)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(cable.board, view[:4096]) :]
+    os.set_blocking(cable.board, False)
+
+
+def has_report(daemon: RunningDaemon, incident: int) -> bool:
+    return bool(daemon.rows("SELECT 1 FROM reports WHERE incident_id = ?", incident))
+
+
+def test_a_fault_becomes_an_incident_and_a_report_that_cites_it(cable: Cable, tmp_path: Path) -> None:
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        write_all(cable, b"[    0.000000] Linux version 6.6.1\r\n" + OOPS)
+        (incident,) = daemon.wait_for(lambda: daemon.incidents("dut1"), "incident")
+        daemon.wait_for(lambda: has_report(daemon, incident["id"]), "report")
+        report = daemon.get(f"/v1/reports/{incident['id']}")
+
+    assert incident["trigger"] == "linux.oops"
+    assert incident["first_seq"] == 2
+    cited = {(e["port"], e["seq"]) for c in report["conclusions"] for e in c["evidence"]}
+    assert ("dut1", 2) in cited
+    for conclusion in report["conclusions"]:
+        for evidence in conclusion["evidence"]:
+            line = daemon.saved("dut1").split(b"\n")[evidence["seq"] - 1].decode()
+            assert " ".join(evidence["quote"].split()) in " ".join(line.split())
+
+
+def test_nothing_is_ever_sent_by_itself(cable: Cable, tmp_path: Path) -> None:
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        write_all(cable, b"U-Boot 2023.01\r\nHit any key to stop autoboot:  2 \r\nlogin: " + OOPS)
+        daemon.wait_for(lambda: daemon.incidents("dut1"), "incident")
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for(lambda: "configuration read again" in daemon.log(), "reload")
+        daemon.stop()
+        daemon.start()
+
+    assert cable.received() == b""
+
+
+def test_every_byte_that_was_sent_is_in_the_log(cable: Cable, tmp_path: Path) -> None:
+    data = random.Random(1).randbytes(1 << 20) + bytes(range(256)) * 16 + b"\xe2\x9c\n" + b"\0" * 1000
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        write_all(cable, data)
+        daemon.wait_for(lambda: len(daemon.saved("dut1")) >= len(data), "bytes")
+
+        assert hashlib.sha256(daemon.saved("dut1")).digest() == hashlib.sha256(data).digest()
+        assert daemon.get("/v1/ports")["ports"][0]["state"] == "up"
+
+
+def test_a_mebibyte_without_a_line_end_is_kept_and_cut(cable: Cable, tmp_path: Path) -> None:
+    data = b"x" * (1 << 20)
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        write_all(cable, data + b"\r\n" + OOPS)
+        (incident,) = daemon.wait_for(lambda: daemon.incidents("dut1"), "incident")
+
+    assert daemon.saved("dut1") == data + b"\r\n" + OOPS
+    assert incident["first_seq"] == 65  # 64 pieces of 16 KiB go before it
+
+
+def test_a_device_that_vanishes_in_a_line_comes_back_under_its_name(cable: Cable, tmp_path: Path) -> None:
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        write_all(cable, b"first\r\nhalf a li")
+        daemon.wait_for(lambda: daemon.saved("dut1").endswith(b"half a li"), "bytes")
+        cable.unplug()
+        daemon.wait_for(lambda: daemon.get("/v1/ports")["ports"][0]["state"] == "absent", "loss")
+        cable.plug()
+        daemon.wait_for(lambda: daemon.get("/v1/ports")["ports"][0]["state"] == "up", "return")
+        write_all(cable, b"second\r\n")
+        daemon.wait_for(lambda: daemon.saved("dut1").endswith(b"second\r\n"), "bytes")
+        lines = daemon.lines("dut1")
+
+    assert [(line["seq"], line["text"]) for line in lines] == [(1, "first"), (2, "half a li"), (3, "second")]
+
+
+def test_a_second_start_on_the_same_state_is_refused_with_the_pid(cable: Cable, tmp_path: Path) -> None:
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        second = subprocess.run(
+            [sys.executable, "-m", "serialwatch", "run", "-c", daemon.config],
+            capture_output=True, text=True, timeout=20,
+        )  # fmt: skip
+
+        assert second.returncode == 1
+        assert f"pid {daemon.process.pid}" in second.stderr
+        assert "Traceback" not in second.stderr
+        assert daemon.get("/v1/ports")["ports"][0]["state"] == "up"
+
+
+def test_a_state_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    # Root may write anywhere, but not below a file or on /proc.
+    (tmp_path / "c.toml").write_text('[daemon]\nstate_dir = "/proc/serialwatch"\n[port.a]\ndevice = "pty:"\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "serialwatch", "run", "-c", tmp_path / "c.toml"],
+        capture_output=True, text=True, timeout=20,
+    )  # fmt: skip
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("serialwatch: /proc/serialwatch: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_after_kill_9_nothing_is_lost_and_no_number_is_used_twice(cable: Cable, tmp_path: Path) -> None:
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        sent = b"".join(b"line %06d\r\n" % n for n in range(5000))
+        write_all(cable, sent)
+        daemon.wait_for(lambda: len(daemon.saved("dut1")) >= len(sent), "bytes")
+        before = daemon.lines("dut1")[-1]["seq"]
+        daemon.kill()
+        write_all(cable, b"while it was dead\r\n")
+        daemon.start()
+        daemon.wait_for(lambda: b"while it was dead" in daemon.saved("dut1"), "bytes")
+        after = daemon.lines("dut1")[-1]
+
+        assert daemon.saved("dut1") == sent + b"while it was dead\r\n"
+        assert after["text"] == "while it was dead"
+        assert after["seq"] > before
+        assert daemon.rows("PRAGMA integrity_check") == [("ok",)]
+
+
+def test_an_oops_printed_just_before_kill_9_becomes_an_incident_after_it(
+    cable: Cable, tmp_path: Path
+) -> None:
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        write_all(cable, b"[    0.000000] Linux version 6.6.1\r\n")
+        daemon.wait_for(lambda: b"Linux version" in daemon.saved("dut1"), "bytes")
+        os.kill(daemon.process.pid, signal.SIGSTOP)  # it reads nothing more: the crash is sudden
+        daemon.kill()
+        logs = list((daemon.state / "log/dut1").glob("*.log"))
+        with logs[0].open("ab") as log:  # as the writer thread left it: written, never searched
+            log.write(OOPS)
+        daemon.start()
+        (incident,) = daemon.wait_for(lambda: daemon.incidents("dut1"), "incident")
+        daemon.wait_for(lambda: has_report(daemon, incident["id"]), "report")
+
+    assert incident["trigger"] == "linux.oops"
+
+
+def test_an_agent_that_dies_again_and_again_leaves_capture_untouched(
+    cable: Cable, tmp_path: Path
+) -> None:
+    planted = tmp_path / "planted"
+    planted.mkdir()
+    (planted / "sitecustomize.py").write_text(
+        "import sys\nif 'serialwatch.agent' in ' '.join(sys.orig_argv): raise SystemExit('planted')\n"
+    )
+    with running(tmp_path, {"dut1": str(cable.path)}, env={"PYTHONPATH": str(planted)}) as daemon:
+        write_all(cable, OOPS)
+        daemon.wait_for(lambda: daemon.incidents("dut1"), "incident")
+        own = daemon.wait_for(lambda: daemon.incidents("serialwatch"), "incident of the daemon")
+        data = random.Random(2).randbytes(200_000)
+        write_all(cable, data)
+        daemon.wait_for(lambda: daemon.saved("dut1") == OOPS + data, "bytes")
+
+    assert "agent failed" in own[0]["title"]
+
+
+def test_a_notifier_that_cannot_run_leaves_capture_untouched(cable: Cable, tmp_path: Path) -> None:
+    extra = '[[notify]]\ncommand = ["/does/not/exist"]\nseverity = "warning"\n'
+    with running(tmp_path, {"dut1": str(cable.path)}, extra) as daemon:
+        write_all(cable, OOPS)
+        own = daemon.wait_for(lambda: daemon.incidents("serialwatch"), "incident of the daemon")
+        write_all(cable, b"still here\r\n")
+        daemon.wait_for(lambda: daemon.saved("dut1").endswith(b"still here\r\n"), "bytes")
+
+    assert "notify /does/not/exist failed" in own[0]["title"]
+
+
+def test_a_notifier_gets_the_report(cable: Cable, tmp_path: Path) -> None:
+    extra = f'[[notify]]\ncommand = ["sh", "-c", "cat >> {tmp_path}/told"]\n'
+    with running(tmp_path, {"dut1": str(cable.path)}, extra) as daemon:
+        write_all(cable, OOPS)
+        told = daemon.wait_for(lambda: (tmp_path / "told").read_text(), "notification")
+
+    assert '"class": "linux.oops"' in told
+
+
+def test_sighup_takes_over_what_changed_and_leaves_other_ports_open(tmp_path: Path) -> None:
+    one, two, three = (Cable(tmp_path, name) for name in ("one", "two", "three"))
+    try:
+        with running(tmp_path, {"one": str(one.path), "two": str(two.path)}) as daemon:
+            daemon.wait_for(lambda: [p["state"] for p in daemon.get("/v1/ports")["ports"]] == ["up", "up"], "ports")
+            since = daemon.get("/v1/ports")["ports"][0]["since"]
+            daemon.configure({"one": str(one.path), "three": str(three.path)})
+            daemon.signal(signal.SIGHUP)
+            daemon.wait_for(
+                lambda: {p["name"]: p["state"] for p in daemon.get("/v1/ports")["ports"]} == {"one": "up", "three": "up"},
+                "the new port",
+            )  # fmt: skip
+
+            assert daemon.get("/v1/ports")["ports"][0]["since"] == since
+    finally:
+        for cable in (one, two, three):
+            cable.close()
+
+
+def test_sighup_with_a_bad_file_changes_nothing_and_says_so(cable: Cable, tmp_path: Path) -> None:
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        daemon.config.write_text(daemon.config.read_text() + "nonsense = 1\n")
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for(lambda: "not reloaded: " in daemon.log(), "complaint")
+        write_all(cable, b"still here\r\n")
+        daemon.wait_for(lambda: daemon.saved("dut1").endswith(b"still here\r\n"), "bytes")
+
+        assert "serialwatch.toml:" in daemon.log()
+        assert "nonsense: unknown key" in daemon.log()
+
+
+def test_memories_of_one_run_are_found_by_the_next(cable: Cable, tmp_path: Path) -> None:
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        write_all(cable, OOPS)
+        daemon.wait_for(lambda: daemon.rows("SELECT 1 FROM memories"), "memory")
+        daemon.stop()
+        daemon.start()
+        write_all(cable, b"[   99.000000] other\r\n" + OOPS.replace(b"12.0", b"99.0"))
+        daemon.wait_for(lambda: len(daemon.rows("SELECT id FROM incidents WHERE port = 'dut1'")) > 1 or
+                        daemon.rows("SELECT 1 FROM incidents WHERE count > 1"), "second incident")
+        seen = daemon.rows("SELECT args_json FROM skill_calls WHERE skill = 'memory-search'")
+
+    assert seen
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_in_order(cable: Cable, tmp_path: Path, number: int) -> None:
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        write_all(cable, b"one\r\ntwo")
+        daemon.wait_for(lambda: b"two" in daemon.saved("dut1"), "bytes")
+        daemon.signal(number)
+        assert daemon.process.wait(20) == 0
+
+    assert daemon.rows("SELECT next_seq, is_clean FROM ports") == [(3, 1)]
