@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+
 from bench_api import FakeBench, serving
 from bench_cable import within_s
-
 from serialwatch.cli.main import run_cli
 
 T = TypeVar("T")
@@ -152,7 +152,13 @@ async def in_terminal(*args: str, columns: int = 80) -> AsyncIterator[Terminal]:
     environ.pop("COLUMNS", None)
     environ.pop("NO_COLOR", None)
     child = await asyncio.create_subprocess_exec(
-        *COMMAND, *args, stdin=slave, stdout=slave, stderr=slave, env=environ, start_new_session=True
+        *COMMAND,
+        *args,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env=environ,
+        start_new_session=True,
     )
     try:
         yield Terminal(master, slave, child)

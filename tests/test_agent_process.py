@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench_incident import incident_at
+from chat_server import ChatServer, Fail, Hang, Say
 from fake_core import Board, FakeCore
 from serialwatch.agent.analyst import investigate
 from serialwatch.records import Incident
@@ -240,6 +241,113 @@ async def test_neighbours_that_the_core_links_are_told(tmp_path: Path, board: Bo
         await core.finished(core.wake("settled", abort(board, linked=(18,))))
 
     assert any("dut2 failed within the same second" in c.claim for c in core.reports[1].conclusions)
+
+
+GOOD = {
+    "title": "A read of an unmapped address made U-Boot abort",
+    "class": "uboot.sync_abort",
+    "verdict": "confirmed",
+    "confidence": 0.9,
+    "conclusions": [
+        {
+            "id": "c1",
+            "kind": "cause",
+            "claim": "md.l read 0xffffffffff000000, and the CPU answered with esr 0x96000004.",
+            "evidence": [
+                {"port": "dut1", "seq": 3, "quote": "md.l 0xffffffffff000000 4"},
+                {"port": "dut1", "seq": 4, "quote": "handler, esr 0x96000004"},
+            ],
+        }
+    ],
+}
+READ = ("log-read", {"port": "dut1", "first": 1, "last": 9})
+ORACLE = [Say("", [READ]), Say("", [("report-write", GOOD)])]
+
+
+async def test_a_model_is_asked_when_the_incident_has_settled(tmp_path: Path, board: Board) -> None:
+    async with (
+        ChatServer(ORACLE) as server,
+        FakeCore(tmp_path, base_url=server.base_url, model="tiny") as core,
+    ):
+        await core.finished(core.wake("opened", abort(board, is_settled=False)))
+        assert server.requests == []
+        await core.finished(core.wake("settled", abort(board)))
+        await core.until(lambda: len(core.traces) == 3)
+
+        assert [r.made_by for r in core.reports] == [
+            "offline analyst", "offline analyst", "model tiny",
+        ]  # fmt: skip
+        assert [r.revision for r in core.reports] == [1, 2, 3]
+        last = core.reports[-1]
+        assert last.title == GOOD["title"]
+        assert (last.cost.model_calls, last.cost.tokens, last.cost.reason) == (2, 240, "")
+        trace = core.traces[-1]
+        assert (trace.run.kind, trace.run.model, trace.run.tokens) == ("model", "tiny", 240)
+        assert [r.n for r in trace.rounds] == [1, 2]
+        assert {h for r in trace.rounds for h in r.prompt} == {m.hash for m in trace.messages}
+        assert any(call.round == 2 and call.skill == "report-write" for call in trace.skill_calls)
+        assert [m["source"] for m in core.memories] == ["model"]
+
+
+async def test_a_model_that_fails_leaves_the_baseline_marked(tmp_path: Path, board: Board) -> None:
+    async with (
+        ChatServer([Fail(401, "bad key")]) as server,
+        FakeCore(tmp_path, base_url=server.base_url, model="tiny") as core,
+    ):
+        await core.finished(core.wake("settled", abort(board)))
+        await core.until(lambda: len(core.traces) == 2)
+
+        first, second = core.reports
+        assert first.conclusions == second.conclusions
+        assert second.made_by == "offline analyst"
+        assert "HTTP 401: bad key" in second.cost.reason
+        assert core.traces[-1].run.reason == second.cost.reason
+        assert core.traces[-1].run.exit_status == "baseline"
+        assert [m["source"] for m in core.memories] == ["rule"]
+
+
+async def test_the_same_fault_is_not_shown_to_a_model_twice(tmp_path: Path, board: Board) -> None:
+    async with (
+        ChatServer(ORACLE) as server,
+        FakeCore(tmp_path, base_url=server.base_url, model="tiny") as core,
+    ):
+        await core.finished(core.wake("settled", abort(board)))
+        await core.until(lambda: len(core.traces) == 2)
+        await core.finished(core.wake("settled", abort(board, id=18)))
+
+        assert len(server.requests) == 2
+        assert core.reports[-1].incident == 18
+        assert "less than 30 minutes ago" in core.reports[-1].cost.reason
+
+
+async def test_the_outcome_is_added_to_a_models_report(tmp_path: Path, board: Board) -> None:
+    async with (
+        ChatServer(ORACLE) as server,
+        FakeCore(tmp_path, base_url=server.base_url, model="tiny") as core,
+    ):
+        await core.finished(core.wake("settled", abort(board)))
+        await core.until(lambda: len(core.traces) == 2)
+        board.prints(f"\n\n{BOOT}\nDRAM:  128 MiB", b"U-Boot")
+        outcome = abort(board, outcome="rebooted", outcome_seq=board.lines[-2].seq)
+        await core.finished(core.wake("outcome", outcome))
+
+        last = core.reports[-1]
+        assert (last.made_by, last.title, last.revision) == ("model tiny", GOOD["title"], 3)
+        assert last.timeline[-1].note == "boot #2"
+        assert last.conclusions[0].claim.startswith("md.l read")
+        assert len({c.id for c in last.conclusions}) == len(last.conclusions)
+
+
+async def test_stopping_does_not_wait_for_a_model(tmp_path: Path, board: Board) -> None:
+    async with ChatServer([Hang()]) as server:
+        async with FakeCore(tmp_path, base_url=server.base_url, model="tiny") as core:
+            await core.finished(core.wake("settled", abort(board)))
+            async with asyncio.timeout(10):
+                while not server.requests:
+                    await core.until(lambda: core.beats > 0)
+                    core.beats = 0
+            stopped_s = time.monotonic()
+        assert time.monotonic() - stopped_s < 3
 
 
 async def test_the_agent_runs_as_a_process_of_its_own(tmp_path: Path, board: Board) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pyte
 import pytest
+
 from bench_api import FakeBench, client, incident, serving
 from bench_cable import within_s
 from bench_cli import COMMAND, Terminal, in_terminal
-from test_screen import DANGEROUS
-
 from serialwatch.records import IncidentChange
+from test_screen import DANGEROUS
 
 RESTORED = b"\x0f\x1b[?2004l\x1b[0m\x1b[?25h"
 
@@ -56,7 +56,9 @@ async def test_header_scrollback_live_and_a_good_end(tmp_path: Path) -> None:
 
             assert terminal.settings() == before
         text = start.decode()
-        assert text.index("dut1 · usb-Test_dut1 · 115200 8N1 · up") < text.index("Ctrl-T q to leave")
+        assert text.index("dut1 · usb-Test_dut1 · 115200 8N1 · up") < text.index(
+            "Ctrl-T q to leave"
+        )
         assert "you may write (first key takes the lease)" in text
         assert text.index("── what came last ──") < text.index("U-Boot 2023.01\r\n=> ")
         assert all(len(line) <= 80 for line in text.replace("\x1b[2m", "").splitlines())

@@ -152,6 +152,7 @@ class Loop:
         self._turns: list[Turn] = []
         self._rounds: list[Round] = []
         self._tokens = 0
+        self._last_tokens = 0  # of the last round: the next one will not be cheaper
         self._seen: dict[str, Call] = {}  # calls made, by what they ask
         self._repeats = 0
         self._invalid = 0  # in a row
@@ -215,7 +216,7 @@ class Loop:
             remark=self._remark,
         )
         prompt = messages_for(scene)
-        if self._tokens + _estimate(prompt) + ANSWER_TOKENS > limits.tokens:
+        if self._tokens + max(_estimate(prompt) + ANSWER_TOKENS, self._last_tokens) > limits.tokens:
             raise _GiveUp(f"its budget of {limits.tokens} tokens is spent")
         kind = self._kind(is_last)
         self._remark = ""
@@ -233,8 +234,12 @@ class Loop:
             self._turns.clear()
             return
         self._tokens += completion.tokens
-        outcome = await self._act(completion, scene, n)
-        self._rounds.append(_traced(n, kind, self._mode, prompt, completion, outcome))
+        self._last_tokens = completion.tokens
+        outcome = "given up"
+        try:
+            outcome = await self._act(completion, scene, n)
+        finally:
+            self._rounds.append(_traced(n, kind, self._mode, prompt, completion, outcome))
 
     def _must_report(self, n: int) -> bool:
         left_s = self._until - asyncio.get_running_loop().time()
@@ -243,7 +248,8 @@ class Loop:
             or bool(self._desk.rejections)
             or self._repeats >= 2
             or left_s < self._limits.report_seconds
-            or self._tokens >= self._limits.tokens - self._limits.report_tokens
+            or self._tokens + max(self._last_tokens, ANSWER_TOKENS)
+            > self._limits.tokens - self._limits.report_tokens
         )
 
     def _offered(self, is_last: bool) -> tuple[Skill, ...]:

@@ -1,4 +1,4 @@
-"""`serialwatch config`: is the configuration right, and what does it come to?"""
+"""`serialwatch config`: whether the configuration is right, and what it comes to."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _value(value: object) -> str:
         return "{" + ", ".join(f"{k} = {_value(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_value, value)) + "]"
-    # A JSON string, number or boolean is one of TOML too, as long as nothing is escaped beyond it.
+    # Strings, numbers and booleans are written the same way in JSON and in TOML.
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -50,8 +50,9 @@ def lint(folders: tuple[Path, ...], as_json: bool) -> int:
         kind = "error" if finding.is_error else "warning"
         words = f"{finding.path}: {kind} {finding.code}: {finding.text}"
         click.echo(f"serialwatch: {safe(words)}", err=True)
-    loaded = len(load_quietly(roots))
-    click.echo(f"{loaded} skills, {len(findings) or 'no'} findings")
+    _hush()
+    loaded = load_skills(roots)
+    click.echo(f"{len(loaded.skills)} skills, {len(findings) or 'no'} findings")
     return FAULT if has_errors else 0
 
 
@@ -99,12 +100,6 @@ def skill_dirs() -> list[Path]:
     """Return where skills lie, the folder that wins first."""
     own = own_dirs("skills", is_root=os.geteuid() == 0, config_home=config_home())
     return [*own, bundled_dir("skills")]
-
-
-def load_quietly(roots: list[Path]) -> list[str]:
-    """Return the names of the skills that load."""
-    _hush()
-    return sorted(load_skills(roots).skills)
 
 
 def _hush() -> None:

@@ -364,8 +364,7 @@ def _halves(chunk: Chunk, at: int, eol: Eol) -> tuple[Chunk, Chunk]:
 
 def _size_of(folder: Path) -> int:
     size = 0
-    for path in log_files(folder):
-        for each in (path, path.with_suffix(".idx")):
-            with contextlib.suppress(FileNotFoundError):
-                size += each.stat().st_size
+    with contextlib.suppress(OSError):  # it is for people only
+        for path in log_files(folder):
+            size += path.stat().st_size + path.with_suffix(".idx").stat().st_size
     return size

@@ -159,7 +159,7 @@ def log_files(folder: Path) -> list[Path]:
     """Return the log files of one port, ordered by first line; none if there is no folder."""
     try:
         found = [(seq, path) for path in folder.iterdir() if (seq := first_seq_of(path))]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     return [path for _, path in sorted(found)]
 

@@ -1,0 +1,215 @@
+"""The command line as such: help, errors, exit codes, and what is imported when."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from bench_cli import COMMAND, Cli
+from serialwatch.cli.client import socket_places
+from serialwatch.cli.main import SECTIONS, run_cli
+
+
+@pytest.fixture
+def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Run commands where no daemon is."""
+    return Cli(tmp_path / "sw", capsys)
+
+
+def test_the_help_lists_every_command_without_importing_one() -> None:
+    code = (
+        "import sys\nfrom serialwatch.cli.main import run_cli\nrun_cli(['--help'])\n"
+        "print(sorted(m for m in sys.modules if m.startswith('serialwatch.')))"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+
+    for commands in SECTIONS.values():
+        for command in commands:
+            assert f"  {command.name} " in told
+    modules = told.splitlines()[-1]
+    assert modules == "['serialwatch.cli', 'serialwatch.cli.errors', 'serialwatch.cli.main']"
+
+
+def test_asking_for_ports_imports_neither_the_server_nor_the_matcher() -> None:
+    code = (
+        "import sys, serialwatch.cli.ports\n"
+        "print([m for m in ('aiohttp', 'pydantic', 'hyperscan', 'openai', 'sqlite_utils')"
+        " if m in sys.modules])"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+
+    assert told == "[]\n"
+
+
+def test_nothing_asked_is_answered_with_help(cli: Cli) -> None:
+    result = cli()
+
+    assert (result.code, result.err) == (0, "")
+    assert "attach  a terminal on a port" in result.out
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("bogus",), "No such command 'bogus'"),
+        (("ports", "--bogus"), "No such option"),
+        (("logs",), "Missing argument"),
+        (("report", "x"), "'x' is not a valid integer"),
+        (("report", "1", "--json", "--markdown"), "exclude each other"),
+        (("attach", "dut1", "--steal", "--read-only"), "exclude each other"),
+        (("logs", "dut1", "-n", "x"), "-n x: must be a number of lines, or all"),
+        (("logs", "dut1", "--since", "x"), "--since: 'x' is no time: write 10m"),
+        (("logs", "dut1", "-E"), "-E needs --grep"),
+        (("logs", "dut1", "-E", "--grep", "("), "not a regular expression"),
+        (("logs", "dut1:5"), "must be a port, or lines of one such as"),
+        (("logs", "dut1:L5", "-f"), "-f has no end"),
+        (("incidents", "mute", "1", "--for", "x"), "--for: 'x' is no length of time"),
+        (("send", "dut1", "--hex", "0"), "not pairs of hex digits"),
+        (("rules", "explain", "linux.opps"), "did you mean linux.oops"),
+    ],
+)
+def test_wrong_use_is_told_on_stderr_and_exits_2(
+    cli: Cli, args: tuple[str, ...], words: str
+) -> None:
+    result = cli(*args)
+
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("serialwatch: ")
+    assert words in result.err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("ports",),
+        ("ports", "--json"),
+        ("incidents",),
+        ("incidents", "resolve", "1"),
+        ("report", "1"),
+        ("logs", "dut1"),
+        ("logs", "dut1", "dut2", "-f"),
+        ("mark", "dut1", "x"),
+        ("send", "dut1", "x"),
+        ("reset", "dut1"),
+    ],
+)
+def test_without_a_daemon_it_says_where_it_looked_and_what_to_do(
+    cli: Cli, args: tuple[str, ...]
+) -> None:
+    result = cli(*args, "--socket", str(cli.socket))
+
+    assert (result.code, result.out) == (1, "")
+    assert result.err == (
+        f"serialwatch: no daemon at {cli.socket}: start it with `serialwatch run`, or look at "
+        "saved logs with `serialwatch logs PORT --state DIR`\n"
+    )
+
+
+def test_a_fault_of_our_own_is_no_traceback(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr("serialwatch.cli.ports.find_daemon", broken)
+    result = cli("ports")
+
+    assert result.code == 1
+    assert result.err.startswith("serialwatch: a fault of its own: ZeroDivisionError: planted\n")
+    monkeypatch.setenv("SERIALWATCH_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        run_cli(["ports"])
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    shell = f"{sys.executable} -c '{COMMAND[2]}' rules list --json | head -c 10"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", shell], capture_output=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_every_command_that_is_there_takes_json() -> None:
+    for commands in SECTIONS.values():
+        for command in commands:
+            if command.name in {"run", "demo"}:  # they show what happens, and stay
+                continue
+            module, _, name = command.where.partition(":")
+            found = getattr(importlib.import_module(module), name)
+            leaves = found.commands.values() if isinstance(found, click.Group) else [found]
+            for leaf in leaves:
+                options = [option for param in leaf.params for option in param.opts]
+                assert "--json" in options, leaf.name
+
+
+@pytest.mark.parametrize(
+    ("environ", "uid", "places"),
+    [
+        ({"SERIALWATCH_SOCKET": "/a/b"}, 1001, ["/a/b"]),
+        (
+            {"XDG_RUNTIME_DIR": "/run/user/1001"},
+            1001,
+            ["/run/user/1001/serialwatch/serialwatch.sock", "/run/serialwatch/serialwatch.sock"],
+        ),
+        (
+            {},
+            1001,
+            [
+                "/tmp/serialwatch-1001/serialwatch/serialwatch.sock",
+                "/run/serialwatch/serialwatch.sock",
+            ],
+        ),
+        ({"XDG_RUNTIME_DIR": "/run/user/0"}, 0, ["/run/serialwatch/serialwatch.sock"]),
+    ],
+)
+def test_the_users_own_daemon_is_looked_for_before_the_systems(
+    environ: dict[str, str], uid: int, places: list[str]
+) -> None:
+    assert [str(place) for place in socket_places(environ, uid)] == places
+
+
+@pytest.mark.parametrize("runtime", ["/run/user/1001", None])
+def test_commands_look_where_a_daemon_of_this_user_listens(
+    runtime: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from serialwatch.config import run_dir
+
+    monkeypatch.setattr("os.geteuid", lambda: 1001)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    environ = {}
+    if runtime:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+        environ = {"XDG_RUNTIME_DIR": runtime}
+
+    assert run_dir() / "serialwatch.sock" == socket_places(environ, 1001)[0]
+
+
+def test_an_answer_that_is_none_is_told(cli: Cli, tmp_path: Path) -> None:
+    import socket
+    import threading
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "sw"))
+        listener.listen()
+
+        def answer() -> None:
+            for reply in (b"HTTP/1.1 500 x\r\nContent-Length: 2\r\n\r\nno", b""):
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(4096)
+                    connection.sendall(reply)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        first = cli("ports", "--socket", str(tmp_path / "sw"))
+        second = cli("ports", "--socket", str(tmp_path / "sw"))
+        thread.join()
+
+    assert first.err == "serialwatch: the daemon answered what is no answer of serialwatch's\n"
+    assert second.err == f"serialwatch: the daemon at {tmp_path / 'sw'} has closed the connection\n"

@@ -1,0 +1,212 @@
+"""A report as people read it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from bench_api import STARTED_UTC_NS as T
+from serialwatch.cli.show_report import About, Earlier, report_lines, report_markdown
+from serialwatch.records import (
+    Claims,
+    Conclusion,
+    Cost,
+    Evidence,
+    Hypothesis,
+    NextStep,
+    Report,
+    TimelineEntry,
+)
+
+MS, DAY = 10**6, 86400 * 10**9
+NOW = datetime(2026, 6, 22, 8, 0, tzinfo=UTC)
+REPORT = Report(
+    incident=17,
+    revision=2,
+    made_by="offline analyst",
+    title="U-Boot took a synchronous abort in `md.l` and reset",
+    fault_class="uboot.sync_abort",
+    severity="critical",
+    verdict="confirmed",
+    confidence=0.9,
+    hypotheses=(
+        Hypothesis("uboot.sync_abort", "an access to nothing", 0.9, "confirmed"),
+        Hypothesis("link.garbage", "noise on the line", 0.1, "refuted"),
+    ),
+    conclusions=(
+        Conclusion(
+            "c1",
+            "inference",
+            "A read from 0xffffffffff000000 was not mapped: the abort came on the line after the "
+            "command.",
+            (Evidence("dut1", 48211, "=> md.l 0x"), Evidence("dut1", 48212, "Synchronous")),
+        ),
+        Conclusion(
+            "c2",
+            "inference",
+            "The class in esr says data abort.",
+            (Evidence("dut1", 48212, "esr 0x96000004"),),
+            ("uboot/sync_abort",),
+        ),
+        Conclusion("c3", "cause", "dut2 shares the rail.", (Evidence("dut2", 77, "brown-out"),)),
+    ),
+    timeline=(
+        TimelineEntry("dut1", 48211, T + 104 * MS, "=> md.l 0xffffffffff000000 4"),
+        TimelineEntry(
+            "dut1",
+            48212,
+            T + 109 * MS,
+            '"Synchronous Abort" handler, esr 0x96000004',
+            "first fault line",
+        ),
+        TimelineEntry("dut1", 48231, T + 131 * MS, "Resetting\tCPU ..."),
+        TimelineEntry(
+            "dut1", 48236, T + 390 * MS, "U-Boot 2023.01 (Jun 22 2026 - 08:38:07 +0000)", "boot #7"
+        ),
+    ),
+    unknowns=("who typed the command: the port had no writer attached through serialwatch",),
+    next_steps=(
+        NextStep("check what address the script computes"),
+        NextStep("reproduce with `serialwatch mark` set before", "L2"),
+    ),
+    claims=Claims(3, 0),
+    cost=Cost(4, 0, 0, 0.4, "", "none configured"),
+)
+ABOUT = About(
+    port="dut1",
+    boot=6,
+    opened_utc_ns=T,
+    boot_started_utc_ns=T - 15_120 * 10**9,
+    outcome="rebooted",
+    outcome_cause="commanded",
+    seen_before=(Earlier(9, "dut1", T - 6 * DAY), Earlier(12, "dut4")),
+)
+
+
+@pytest.fixture(autouse=True)
+def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Put this machine into UTC."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def plain(width: int | None, report: Report = REPORT, about: About = ABOUT) -> list[str]:
+    """Return the report's lines without colour."""
+    return [line.plain for line in report_lines(report, about, NOW, width)]
+
+
+def test_a_report_at_100_columns_reads_as_it_should() -> None:
+    assert "\n".join(plain(100)) == (
+        """\
+Incident 17 · dut1 · critical · 03:58:12 (boot #6, 4 h 12 min after its start)
+U-Boot took a synchronous abort in `md.l` and reset                        confidence 0.9, confirmed
+
+What happened
+  03:58:12.104  L48211  => md.l 0xffffffffff000000 4
+  03:58:12.109  L48212  "Synchronous Abort" handler, esr 0x96000004    ← first fault line
+  03:58:12.131  L48231  Resetting CPU ...
+  03:58:12.390  L48236  U-Boot 2023.01 (Jun 22 2026 - 08:38:07 +0000)  boot #7
+
+Conclusions
+  1. A read from 0xffffffffff000000 was not mapped: the abort came on the line after the command.
+     [L48211 L48212]
+  2. The class in esr says data abort.   [L48212, knowledge uboot/sync_abort]
+  3. dut2 shares the rail.   [dut2:L77]
+
+Outcome          the board rebooted (commanded)
+Ruled out        noise on the line
+Not known        who typed the command: the port had no writer attached through serialwatch
+Seen before      2 times on this bench: #9 (dut1, Tuesday), #12 (dut4)
+Next steps       check what address the script computes (L1) · reproduce with `serialwatch mark` set
+                 before (L2)
+Made by          the offline analyst, 4 skills, 0.4 s; no model was asked (none configured);
+                 revision 2"""
+    )
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+def test_it_fits_any_terminal(width: int) -> None:
+    lines = plain(width)[1:]  # the heading is short enough for 80 columns
+
+    assert all(len(line) <= width for line in lines)
+    text = " ".join(" ".join(lines).split())
+    assert "[L48212, knowledge uboot/sync_abort]" in text
+    assert "← first fault line" in text
+
+
+def test_at_80_columns_no_line_of_the_board_is_cut_for_its_note() -> None:
+    lines = plain(80)
+
+    assert '  03:58:12.109  L48212  "Synchronous Abort" handler, esr 0x96000004' in lines
+    assert "                        ← first fault line" in lines
+
+
+def test_in_a_pipe_nothing_is_wrapped_or_cut() -> None:
+    lines = plain(None)
+
+    assert (
+        "  1. A read from 0xffffffffff000000 was not mapped: the abort came on the line after the "
+        "command.   [L48211 L48212]" in lines
+    )
+
+
+def test_a_saved_log_without_a_clock_has_line_numbers_only() -> None:
+    timeless = tuple(replace(entry, utc_ns=0) for entry in REPORT.timeline)
+    lines = plain(80, replace(REPORT, timeline=timeless), About(port="dut1"))
+
+    assert lines[0] == "Incident 17 · dut1 · critical"
+    assert "  L48211  => md.l 0xffffffffff000000 4" in lines
+
+
+def test_what_a_board_printed_cannot_steer_the_terminal() -> None:
+    entry = TimelineEntry("dut1", 1, T, "\x1b]0;evil\x07 \u202eabc")
+    lines = plain(100, replace(REPORT, title="a\x1b[2Jb", timeline=(entry,)))
+
+    assert "\x1b" not in "".join(lines)
+    assert "\u202e" not in "".join(lines)
+    assert lines[1].startswith("a\\x1b[2Jb ")
+
+
+def test_what_a_model_cost_and_why_it_was_not_used_is_told() -> None:
+    cost = Cost(3, 2, 2310, 4.1, "qwen3", "its report cited lines that do not exist")
+    report = replace(REPORT, made_by="model qwen3", cost=cost, claims=Claims(2, 1))
+    (made_by,) = [line for line in plain(None, report) if line.startswith("Made by")]
+
+    assert made_by == (
+        "Made by          model qwen3, 3 skills, 2 model calls, 2,310 tokens, 4.1 s; its report "
+        "cited lines that do not exist; 1 claim without evidence dropped; revision 2"
+    )
+
+
+def test_a_report_that_is_not_on_disk_says_so() -> None:
+    lines = plain(None, about=replace(ABOUT, is_on_disk=False))
+
+    assert lines[-1].startswith("Stored           not on disk yet")
+
+
+def test_many_earlier_ones_are_counted() -> None:
+    seen = tuple(Earlier(n) for n in range(1, 9))
+
+    assert "Seen before      8 times on this bench: #1, #2, #3, #4, #5 and 3 more" in plain(
+        None, about=replace(ABOUT, seen_before=seen)
+    )
+    assert "Seen before      once on this bench: #1" in plain(
+        None, about=replace(ABOUT, seen_before=seen[:1])
+    )
+
+
+def test_markdown_has_the_same_facts_and_no_markup_of_the_boards() -> None:
+    title = "value <b>*x*</b> [a](http://evil)"
+    text = report_markdown(replace(REPORT, title=title), ABOUT, NOW)
+
+    assert text.startswith("## value \\<b\\>\\*x\\*\\</b\\> \\[a\\](http://evil)\n")
+    assert "1. A read from 0xffffffffff000000 was not mapped" in text
+    assert '  03:58:12.109  L48212  "Synchronous Abort" handler' in text
+    assert "- **Made by**: the offline analyst" in text
