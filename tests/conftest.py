@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+
 from bench_cable import Cable
 
 LOOP_LIMIT_S = 0.5  # a loop that does not turn for so long is blocked, on any machine

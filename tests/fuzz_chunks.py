@@ -25,33 +25,80 @@ NOW_NS = 5_000_000_000
 
 # What consoles print and what lines make of it, in pieces; not all of them end a line.
 PIECES = (
-    b"\n", b"\r\n", b"\r\r\n", b"\n\r", b"\r", b"\x00", b"\x1b[0m", b"\x1b[1;31m", b"^[[0;32m", b"\x1b[",
-    b"\x1b]0;t\x07", b"\x1b]0;", b"\xff\xfe", "°ü€".encode(), b"\x08 \x08", b" ", b"] ", b"> ", b": ",
-    b"[   71.402118] ", b"[    0.000000][    T0] ", b"<3>", b"[00:00:00.006,713] <err> os: ", b"E (312) ",
-    b"2015-08-24 10:34:52,280 - INFO # ", b"21:00:32.457 -> ", b"[tio 10:57:51] ",
+    b"\n",
+    b"\r\n",
+    b"\r\r\n",
+    b"\n\r",
+    b"\r",
+    b"\x00",
+    b"\x1b[0m",
+    b"\x1b[1;31m",
+    b"^[[0;32m",
+    b"\x1b[",
+    b"\x1b]0;t\x07",
+    b"\x1b]0;",
+    b"\xff\xfe",
+    "°ü€".encode(),
+    b"\x08 \x08",
+    b" ",
+    b"] ",
+    b"> ",
+    b": ",
+    b"[   71.402118] ",
+    b"[    0.000000][    T0] ",
+    b"<3>",
+    b"[00:00:00.006,713] <err> os: ",
+    b"E (312) ",
+    b"2015-08-24 10:34:52,280 - INFO # ",
+    b"21:00:32.457 -> ",
+    b"[tio 10:57:51] ",
     b"Kernel panic - not syncing: Attempted to kill init! exitcode=0x0000000b\r\n",
     b"/init: 384: .: [  271.400000] Kernel panic - not syncing: VFS: Unable to mount root fs\n",
-    b"------------[ cut here ]------------\r\n", b"---[ end trace 0000000000000000 ]---\r\n",
+    b"------------[ cut here ]------------\r\n",
+    b"---[ end trace 0000000000000000 ]---\r\n",
     b"Unable to handle kernel NULL pointer dereference at virtual address 00000014\r\n",
     b"Internal error: Oops: 5 [#1] PREEMPT SMP ARM\r\n",
-    b"irq 33: nobody cared (try booting with the \"irqpoll\" option)\r\n", b"Disabling IRQ #33\r\n",
+    b'irq 33: nobody cared (try booting with the "irqpoll" option)\r\n',
+    b"Disabling IRQ #33\r\n",
     b"[\x1b[1;31mFAILED\x1b[0m] Failed to start Network.\r\n",
     b"ets Jun  8 2016 00:22:57\r\n\r\nrst:0xc (SW_CPU_RESET),boot:0x13 (SPI_FAST_FLASH_BOOT)\r\n",
     b"rst:0x5 (DEEPSLEEP_RESET),boot:0x13 (SPI_FAST_FLASH_BOOT)\r\n",
     b"Guru Meditation Error: Core  0 panic'ed (LoadProhibited). Exception was unhandled.\r\n",
-    b"abort() was called at PC 0x400d1234 on core 0\r\n", b"Rebooting...\r\n",
-    b"U-Boot SPL 2023.01 (Jun 22 2026 - 08:38:07 +0000)\r\n", b"U-Boot 2023.01 (Jun 22 2026)\r\n",
-    b"=> version\r\n", b"=> reset\r\n", b"resetting ...\r\n", b"Resetting CPU ...\r\n",
-    b"\"Synchronous Abort\" handler, esr 0x96000004\r\n", b"data abort\r\n", b"pc : [<87f6c000>] lr : [<8>]\r\n",
-    b"NOTICE:  BL31: v2.8(release)\r\n", b"[    0.000000] Linux version 6.1.20 (b@h) #1\r\n",
-    b"root@dut:~# dmesg\r\n", b"[  900.000000] usb 1-1: new device\r\n", b"board login: ",
-    b"reboot: Restarting system\r\n", b"*** Booting Zephyr OS build v3.4.0 ***\r\n",
-    b"***** BUS FAULT *****\r\n", b">>> ZEPHYR FATAL ERROR 25: Bus error on CPU 0\r\n", b"mcuboot: Starting bootloader\n",
-    b"mmc0: Timeout waiting for hardware interrupt.\r\n", b"spl: mmc init failed with error: -17\r\n",
-    b"r0=20001f48 r1=00000000 r2=40013800\r\n", b"lr=08004c1f pc=08002a10\r\n", b"irq 37: 1234567\r\n",
-    b"### ERROR ### Please RESET the board ###\r\n", b"assertion failed: x, file y.c, line 3\r\n",
-    b"Kernel command line: console=ttyS0 panic=5 oops=panic\r\n", b"watchdog: watchdog0: watchdog did not stop!\r\n",
-    b"fatal error", b"0 errors\r\n", b"plain text of an application 23.4 C\r\n", b"x" * 300, b"Trying to boot from MMC1\r\n",
+    b"abort() was called at PC 0x400d1234 on core 0\r\n",
+    b"Rebooting...\r\n",
+    b"U-Boot SPL 2023.01 (Jun 22 2026 - 08:38:07 +0000)\r\n",
+    b"U-Boot 2023.01 (Jun 22 2026)\r\n",
+    b"=> version\r\n",
+    b"=> reset\r\n",
+    b"resetting ...\r\n",
+    b"Resetting CPU ...\r\n",
+    b'"Synchronous Abort" handler, esr 0x96000004\r\n',
+    b"data abort\r\n",
+    b"pc : [<87f6c000>] lr : [<8>]\r\n",
+    b"NOTICE:  BL31: v2.8(release)\r\n",
+    b"[    0.000000] Linux version 6.1.20 (b@h) #1\r\n",
+    b"root@dut:~# dmesg\r\n",
+    b"[  900.000000] usb 1-1: new device\r\n",
+    b"board login: ",
+    b"reboot: Restarting system\r\n",
+    b"*** Booting Zephyr OS build v3.4.0 ***\r\n",
+    b"***** BUS FAULT *****\r\n",
+    b">>> ZEPHYR FATAL ERROR 25: Bus error on CPU 0\r\n",
+    b"mcuboot: Starting bootloader\n",
+    b"mmc0: Timeout waiting for hardware interrupt.\r\n",
+    b"spl: mmc init failed with error: -17\r\n",
+    b"r0=20001f48 r1=00000000 r2=40013800\r\n",
+    b"lr=08004c1f pc=08002a10\r\n",
+    b"irq 37: 1234567\r\n",
+    b"### ERROR ### Please RESET the board ###\r\n",
+    b"assertion failed: x, file y.c, line 3\r\n",
+    b"Kernel command line: console=ttyS0 panic=5 oops=panic\r\n",
+    b"watchdog: watchdog0: watchdog did not stop!\r\n",
+    b"fatal error",
+    b"0 errors\r\n",
+    b"plain text of an application 23.4 C\r\n",
+    b"x" * 300,
+    b"Trying to boot from MMC1\r\n",
 )
 
 
@@ -65,12 +112,16 @@ def main() -> int:
         seed = first + done // CHUNKINGS_PER_STREAM
         found, wrong = run_stream(matcher, seed, min(CHUNKINGS_PER_STREAM, chunkings - done))
         if wrong:
-            print(f"{wrong}\nto see it again: python tests/fuzz_chunks.py {CHUNKINGS_PER_STREAM} {seed}")
+            print(
+                f"{wrong}\nto see it again: python tests/fuzz_chunks.py {CHUNKINGS_PER_STREAM} {seed}"
+            )
             return 1
         findings += found
         done += CHUNKINGS_PER_STREAM
     took_s = time.monotonic() - started
-    print(f"{done:,} chunkings gave the same {findings:,} findings as one big chunk in {took_s:.0f} s")
+    print(
+        f"{done:,} chunkings gave the same {findings:,} findings as one big chunk in {took_s:.0f} s"
+    )
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
-from serialwatch.capture.ring import Ring, RingBudget
+from serialwatch.capture.ring import MAX_UNWRITTEN_IN_ALL, Ring, RingBudget
 from serialwatch.lines import MAX_LINE, Eol, Splitter
 from serialwatch.store.log_format import Cut
 from serialwatch.store.log_items import Chunk, NewFile
@@ -17,8 +17,15 @@ MS = 1_000_000
 class Feed:
     """A port that prints into `ring`; its clocks stand still unless they are moved."""
 
-    def __init__(self, seq: int = 1, eol: Eol = "lf", boot: int = 0, name: str = "dut1") -> None:
-        self.ring = Ring(name, RingBudget())
+    def __init__(
+        self,
+        seq: int = 1,
+        eol: Eol = "lf",
+        boot: int = 0,
+        name: str = "dut1",
+        limit_bytes: int = MAX_UNWRITTEN_IN_ALL,
+    ) -> None:
+        self.ring = Ring(name, RingBudget(limit_bytes))
         self.next_seq = seq
         self.boot = boot
         self.mono_ns = 1_000 * 10**9

@@ -24,7 +24,13 @@ LIMIT_S = 20.0
 class RunningDaemon:
     """`serialwatch run` on `ports` (name -> device); state and socket lie below `folder`."""
 
-    def __init__(self, folder: Path, ports: dict[str, str], extra: str = "", env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        ports: dict[str, str],
+        extra: str = "",
+        env: dict[str, str] | None = None,
+    ) -> None:
         self.folder = folder
         self.state = folder / "state"
         self.socket = folder / "run" / "serialwatch.sock"
@@ -38,7 +44,10 @@ class RunningDaemon:
     def configure(self, ports: dict[str, str], extra: str = "") -> None:
         """Write the configuration file."""
         listen = "" if "[api]" in extra else '[api]\nlisten = ""\n'
-        text = [f'[daemon]\nstate_dir = "{self.state}"\nrun_dir = "{self.folder / "run"}"\n', listen]
+        text = [
+            f'[daemon]\nstate_dir = "{self.state}"\nrun_dir = "{self.folder / "run"}"\n',
+            listen,
+        ]
         text += [f'[port.{name}]\ndevice = "{device}"\n' for name, device in ports.items()]
         self.config.write_text("".join(text) + extra)
 
@@ -90,7 +99,9 @@ class RunningDaemon:
 
     def saved(self, port: str) -> bytes:
         """Return all that the log of a port holds."""
-        files = sorted((self.state / "log" / port).glob("*.log"), key=lambda p: p.stem.rsplit("-", 1)[1])
+        files = sorted(
+            (self.state / "log" / port).glob("*.log"), key=lambda p: p.stem.rsplit("-", 1)[1]
+        )
         return b"".join(p.read_bytes() for p in files)
 
     def rows(self, query: str, *values: object) -> list[Any]:
@@ -146,7 +157,9 @@ class RunningDaemon:
 
 
 @contextmanager
-def running(folder: Path, ports: dict[str, str], extra: str = "", env: dict[str, str] | None = None) -> Iterator[RunningDaemon]:
+def running(
+    folder: Path, ports: dict[str, str], extra: str = "", env: dict[str, str] | None = None
+) -> Iterator[RunningDaemon]:
     """Run a daemon for the block."""
     daemon = RunningDaemon(folder, ports, extra, env)
     try:

@@ -72,7 +72,9 @@ class Board:
 
 
 def test_one_boot_to_linux_is_one_start() -> None:
-    board = Board().says(SPL, "Trying to boot from MMC1", BL31, "I/TC: OP-TEE version: 3.20", U_BOOT)
+    board = Board().says(
+        SPL, "Trying to boot from MMC1", BL31, "I/TC: OP-TEE version: 3.20", U_BOOT
+    )
     board.says(*["x"] * 30, "Starting kernel ...", KERNEL_CPU, KERNEL, after_s=70).says(INIT, LOGIN)
 
     assert board.seqs() == [1]
@@ -80,12 +82,16 @@ def test_one_boot_to_linux_is_one_start() -> None:
     assert {"uboot", "tfa", "optee", "linux"} <= board.watch.ecosystems
 
 
-@pytest.mark.parametrize("banner", [SPL, U_BOOT, KERNEL, ESP_ROM, ESP_POWER, ZEPHYR, "OpenSBI v1.2"])
+@pytest.mark.parametrize(
+    "banner", [SPL, U_BOOT, KERNEL, ESP_ROM, ESP_POWER, ZEPHYR, "OpenSBI v1.2"]
+)
 def test_the_first_banner_that_is_seen_at_all_is_a_start(banner: str) -> None:
     assert Board().says("noise", banner).seqs() == [2]
 
 
-@pytest.mark.parametrize("banner", [BL31, ESP_STAGE_2, INIT, "I/TC: OP-TEE version: 3.20", "Welcome to Debian"])
+@pytest.mark.parametrize(
+    "banner", [BL31, ESP_STAGE_2, INIT, "I/TC: OP-TEE version: 3.20", "Welcome to Debian"]
+)
 def test_a_later_stage_alone_is_no_start(banner: str) -> None:
     assert Board().says(banner).seqs() == []
 
@@ -110,7 +116,9 @@ def test_a_kernel_log_printed_anew_on_the_real_console_is_no_start() -> None:
     assert board.seqs() == [1]
 
 
-def test_two_spls_of_one_start_around_the_secure_firmware_are_one_but_a_third_is_a_new_one() -> None:
+def test_two_spls_of_one_start_around_the_secure_firmware_are_one_but_a_third_is_a_new_one() -> (
+    None
+):
     assert Board().says(SPL, BL31, SPL, U_BOOT).seqs() == [1]
     assert Board().says(SPL, BL31, SPL, U_BOOT, SPL, BL31, SPL, U_BOOT).seqs() == [1, 5]
 
@@ -231,8 +239,18 @@ def test_a_start_is_told_with_its_cause_or_when_that_is_late() -> None:
 
 
 def test_zephyr_behind_mcuboot_is_one_start_even_if_both_print_the_zephyr_banner() -> None:
-    mcuboot = ["*** Booting MCUboot v2.1.0 ***", "*** Using Zephyr OS build v3.7 ***", "I: Starting bootloader"]
-    old = [ZEPHYR, "I: Starting bootloader", "I: Image index: 0", "I: Jumping to the first image slot", ZEPHYR]
+    mcuboot = [
+        "*** Booting MCUboot v2.1.0 ***",
+        "*** Using Zephyr OS build v3.7 ***",
+        "I: Starting bootloader",
+    ]
+    old = [
+        ZEPHYR,
+        "I: Starting bootloader",
+        "I: Image index: 0",
+        "I: Jumping to the first image slot",
+        ZEPHYR,
+    ]
 
     assert Board().says(*mcuboot, "I: Jumping", ZEPHYR).seqs() == [1]
     assert Board().says(*old).says(*old, after_s=5).seqs() == [1, 6]

@@ -208,14 +208,14 @@ async def test_two_people_share_a_port_and_one_takes_over(tmp_path: Path) -> Non
 
 
 async def test_steal_takes_the_lease_at_once(tmp_path: Path) -> None:
-    async with serving(tmp_path), client(tmp_path) as http:
-        async with http.ws_connect("/v1/attach/dut1") as ws:
-            await ws.send_bytes(b"a")
-            while "lease" not in json.loads((await within_s(5, ws.receive())).data):
-                pass
-            async with in_terminal(*args(tmp_path, "--steal")) as terminal:
-                await terminal.until("the write lease is yours")
-                await leaves(terminal)
+    address = "/v1/attach/dut1"
+    async with serving(tmp_path), client(tmp_path) as http, http.ws_connect(address) as ws:
+        await ws.send_bytes(b"a")
+        while "lease" not in json.loads((await within_s(5, ws.receive())).data):
+            pass
+        async with in_terminal(*args(tmp_path, "--steal")) as terminal:
+            await terminal.until("the write lease is yours")
+            await leaves(terminal)
 
 
 async def test_read_only_never_sends(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_the_table_fits_its_terminal_and_keeps_what_matters(
     assert all(len(line) <= width for line in lines)
     assert "STATE" in lines[0]
     assert "INCIDENTS" in lines[0]
-    assert ("BIT RATE" in lines[0]) is (width >= 100)
+    assert ("BIT RATE" in lines[0]) is (width >= 80)
 
 
 def test_incidents_are_listed_newest_first(board: ThreadedBench, cli: SocketCli) -> None:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from bench_cable import Cable
 from running_daemon import RunningDaemon, running
-
 from serialwatch.bundled import bundled_dir
 
 DASHBOARD = json.loads((bundled_dir("config") / "grafana/serialwatch.json").read_text())
@@ -66,7 +66,12 @@ def evaluated(address: str, expression: str) -> list[float]:
 
 
 def filled_in(expression: str) -> str:
-    for name, value in {"$__rate_interval": "10s", "$job": "serialwatch", "$instance": ".*", "$port": ".*"}.items():
+    for name, value in {
+        "$__rate_interval": "10s",
+        "$job": "serialwatch",
+        "$instance": ".*",
+        "$port": ".*",
+    }.items():
         expression = expression.replace(name, value)
     return expression
 
@@ -76,13 +81,20 @@ def keep_failing(cables: list[Cable], stop: threading.Event) -> None:
     for cable in cables:
         if stop.wait(0.5):
             return
-        cable.prints(b"[   41.590224] irq 45: nobody cared (try booting with the \"irqpoll\" option)\r\n")
+        cable.prints(
+            b'[   41.590224] irq 45: nobody cared (try booting with the "irqpoll" option)\r\n'
+        )
 
 
 def test_every_variable_and_panel_is_explained() -> None:
     assert DASHBOARD["schemaVersion"] == 41
     assert DASHBOARD["editable"] is False
-    assert [v["name"] for v in DASHBOARD["templating"]["list"]] == ["datasource", "job", "instance", "port"]
+    assert [v["name"] for v in DASHBOARD["templating"]["list"]] == [
+        "datasource",
+        "job",
+        "instance",
+        "port",
+    ]
     for panel in PANELS:
         assert panel["title"]
         assert panel["description"].endswith(".")
@@ -97,7 +109,9 @@ def test_counters_are_only_shown_as_rates() -> None:
         for target in panel["targets"]:
             for name in re.findall(r"serialwatch_\w+_total", target["expr"]):
                 shown_whole = target["expr"].startswith(f"sum({name}{{") and panel["type"] == "stat"
-                assert shown_whole or re.search(rf"(?:rate|increase)\({name}", target["expr"]), target["expr"]
+                assert shown_whole or re.search(rf"(?:rate|increase)\({name}", target["expr"]), (
+                    target["expr"]
+                )
 
 
 @needs_prometheus
@@ -142,7 +156,9 @@ def wait_until_all_evaluate(daemon: RunningDaemon, address: str) -> None:
 @needs_prometheus
 def test_promtool_has_nothing_to_say_about_a_live_daemon(cable: Cable, tmp_path: Path) -> None:
     target = free_port()
-    with running(tmp_path, {"dut1": str(cable.path)}, f'[api]\nlisten = "127.0.0.1:{target}"\n') as daemon:
+    with running(
+        tmp_path, {"dut1": str(cable.path)}, f'[api]\nlisten = "127.0.0.1:{target}"\n'
+    ) as daemon:
         daemon.wait_for(lambda: daemon.get("/v1/ports")["ports"][0]["state"] == "up", "port")
         with urllib.request.urlopen(f"http://127.0.0.1:{target}/metrics") as answer:
             text = answer.read()

@@ -39,7 +39,10 @@ def test_every_line_of_a_chunk_is_found_with_the_end_of_its_match() -> None:
     matcher = Matcher(parse_rules(RULES))
 
     assert sources(matcher, b"Oops: 1\nx\n<1>Oops: 2\r\nBUG: sharp\n") == [
-        ("BUG: ", 27), ("BUG: sharp", 32), (r"Oops: \d", 7), (r"Oops: \d", 20)
+        ("BUG: ", 27),
+        ("BUG: sharp", 32),
+        (r"Oops: \d", 7),
+        (r"Oops: \d", 20),
     ]
 
 

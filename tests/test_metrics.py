@@ -22,7 +22,9 @@ def test_promtool_has_nothing_to_say() -> None:
     metrics.port_added("dut1")
     metrics.count_hit("dut1", "linux.oops", "critical")
 
-    done = subprocess.run(["promtool", "check", "metrics"], input=metrics.render(), capture_output=True)
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=metrics.render(), capture_output=True
+    )
 
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
@@ -31,7 +33,9 @@ def test_a_known_port_has_its_hits_from_zero() -> None:
     metrics = made()
     metrics.port_added("dut1")
 
-    assert 'serialwatch_hits_total{port="dut1",severity="critical"} 0.0' in lines(metrics, "serialwatch_hits")
+    assert 'serialwatch_hits_total{port="dut1",severity="critical"} 0.0' in lines(
+        metrics, "serialwatch_hits"
+    )
 
 
 def test_a_removed_port_leaves_no_series() -> None:
@@ -75,11 +79,34 @@ def test_the_names_that_dashboards_rely_on() -> None:
     metrics.port_added("dut1")
     text = metrics.render().decode()
 
-    for name in (
-        "port_state rx_bytes_total rx_lines_total tx_bytes_total uart_errors_total lost_bytes_total "
-        "opens_total boots_total hits_total rule_hits_total incidents_total incidents_open "
-        "wake_seconds report_seconds loop_lateness_seconds skill_calls_total skill_seconds "
-        "param_errors_total llm_requests_total llm_seconds llm_tokens_total breaker_state memories "
-        "approvals report_claims_total task_beat_seconds log_bytes build_info"
-    ).split():
+    for name in [
+        "port_state",
+        "rx_bytes_total",
+        "rx_lines_total",
+        "tx_bytes_total",
+        "uart_errors_total",
+        "lost_bytes_total",
+        "opens_total",
+        "boots_total",
+        "hits_total",
+        "rule_hits_total",
+        "incidents_total",
+        "incidents_open",
+        "wake_seconds",
+        "report_seconds",
+        "loop_lateness_seconds",
+        "skill_calls_total",
+        "skill_seconds",
+        "param_errors_total",
+        "llm_requests_total",
+        "llm_seconds",
+        "llm_tokens_total",
+        "breaker_state",
+        "memories",
+        "approvals",
+        "report_claims_total",
+        "task_beat_seconds",
+        "log_bytes",
+        "build_info",
+    ]:
         assert f"# HELP serialwatch_{name} " in text, name

@@ -3,8 +3,8 @@ import json
 from pathlib import Path
 
 import pytest
-from bench_cable import within_s
 
+from bench_cable import within_s
 from serialwatch.notify import command as module
 from serialwatch.notify.command import CommandNotifier, Notification
 

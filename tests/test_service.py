@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from bench_cable import Cable
 from running_daemon import RunningDaemon, running
 
@@ -32,7 +33,9 @@ def has_report(daemon: RunningDaemon, incident: int) -> bool:
     return bool(daemon.rows("SELECT 1 FROM reports WHERE incident_id = ?", incident))
 
 
-def test_a_fault_becomes_an_incident_and_a_report_that_cites_it(cable: Cable, tmp_path: Path) -> None:
+def test_a_fault_becomes_an_incident_and_a_report_that_cites_it(
+    cable: Cable, tmp_path: Path
+) -> None:
     with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
         write_all(cable, b"[    0.000000] Linux version 6.6.1\r\n" + OOPS)
         (incident,) = daemon.wait_for(lambda: daemon.incidents("dut1"), "incident")
@@ -62,7 +65,9 @@ def test_nothing_is_ever_sent_by_itself(cable: Cable, tmp_path: Path) -> None:
 
 
 def test_every_byte_that_was_sent_is_in_the_log(cable: Cable, tmp_path: Path) -> None:
-    data = random.Random(1).randbytes(1 << 20) + bytes(range(256)) * 16 + b"\xe2\x9c\n" + b"\0" * 1000
+    data = (
+        random.Random(1).randbytes(1 << 20) + bytes(range(256)) * 16 + b"\xe2\x9c\n" + b"\0" * 1000
+    )
     with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
         write_all(cable, data)
         daemon.wait_for(lambda: len(daemon.saved("dut1")) >= len(data), "bytes")
@@ -81,7 +86,9 @@ def test_a_mebibyte_without_a_line_end_is_kept_and_cut(cable: Cable, tmp_path: P
     assert incident["first_seq"] == 65  # 64 pieces of 16 KiB go before it
 
 
-def test_a_device_that_vanishes_in_a_line_comes_back_under_its_name(cable: Cable, tmp_path: Path) -> None:
+def test_a_device_that_vanishes_in_a_line_comes_back_under_its_name(
+    cable: Cable, tmp_path: Path
+) -> None:
     with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
         write_all(cable, b"first\r\nhalf a li")
         daemon.wait_for(lambda: daemon.saved("dut1").endswith(b"half a li"), "bytes")
@@ -93,10 +100,16 @@ def test_a_device_that_vanishes_in_a_line_comes_back_under_its_name(cable: Cable
         daemon.wait_for(lambda: daemon.saved("dut1").endswith(b"second\r\n"), "bytes")
         lines = daemon.lines("dut1")
 
-    assert [(line["seq"], line["text"]) for line in lines] == [(1, "first"), (2, "half a li"), (3, "second")]
+    assert [(line["seq"], line["text"]) for line in lines] == [
+        (1, "first"),
+        (2, "half a li"),
+        (3, "second"),
+    ]
 
 
-def test_a_second_start_on_the_same_state_is_refused_with_the_pid(cable: Cable, tmp_path: Path) -> None:
+def test_a_second_start_on_the_same_state_is_refused_with_the_pid(
+    cable: Cable, tmp_path: Path
+) -> None:
     with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
         second = subprocess.run(
             [sys.executable, "-m", "serialwatch", "run", "-c", daemon.config],
@@ -111,7 +124,9 @@ def test_a_second_start_on_the_same_state_is_refused_with_the_pid(cable: Cable, 
 
 def test_a_state_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     # Root may write anywhere, but not below a file or on /proc.
-    (tmp_path / "c.toml").write_text('[daemon]\nstate_dir = "/proc/serialwatch"\n[port.a]\ndevice = "pty:"\n')
+    (tmp_path / "c.toml").write_text(
+        '[daemon]\nstate_dir = "/proc/serialwatch"\n[port.a]\ndevice = "pty:"\n'
+    )
     done = subprocess.run(
         [sys.executable, "-m", "serialwatch", "run", "-c", tmp_path / "c.toml"],
         capture_output=True, text=True, timeout=20,
@@ -122,7 +137,9 @@ def test_a_state_directory_that_cannot_be_written_is_told(tmp_path: Path) -> Non
     assert "Traceback" not in done.stderr
 
 
-def test_after_kill_9_nothing_is_lost_and_no_number_is_used_twice(cable: Cable, tmp_path: Path) -> None:
+def test_after_kill_9_nothing_is_lost_and_no_number_is_used_twice(
+    cable: Cable, tmp_path: Path
+) -> None:
     with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
         sent = b"".join(b"line %06d\r\n" % n for n in range(5000))
         write_all(cable, sent)
@@ -201,7 +218,10 @@ def test_sighup_takes_over_what_changed_and_leaves_other_ports_open(tmp_path: Pa
     one, two, three = (Cable(tmp_path, name) for name in ("one", "two", "three"))
     try:
         with running(tmp_path, {"one": str(one.path), "two": str(two.path)}) as daemon:
-            daemon.wait_for(lambda: [p["state"] for p in daemon.get("/v1/ports")["ports"]] == ["up", "up"], "ports")
+            daemon.wait_for(
+                lambda: [p["state"] for p in daemon.get("/v1/ports")["ports"]] == ["up", "up"],
+                "ports",
+            )
             since = daemon.get("/v1/ports")["ports"][0]["since"]
             daemon.configure({"one": str(one.path), "three": str(three.path)})
             daemon.signal(signal.SIGHUP)
@@ -235,8 +255,13 @@ def test_memories_of_one_run_are_found_by_the_next(cable: Cable, tmp_path: Path)
         daemon.stop()
         daemon.start()
         write_all(cable, b"[   99.000000] other\r\n" + OOPS.replace(b"12.0", b"99.0"))
-        daemon.wait_for(lambda: len(daemon.rows("SELECT id FROM incidents WHERE port = 'dut1'")) > 1 or
-                        daemon.rows("SELECT 1 FROM incidents WHERE count > 1"), "second incident")
+        daemon.wait_for(
+            lambda: (
+                len(daemon.rows("SELECT id FROM incidents WHERE port = 'dut1'")) > 1
+                or daemon.rows("SELECT 1 FROM incidents WHERE count > 1")
+            ),
+            "second incident",
+        )
         seen = daemon.rows("SELECT args_json FROM skill_calls WHERE skill = 'memory-search'")
 
     assert seen

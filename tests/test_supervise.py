@@ -1,8 +1,8 @@
 import asyncio
 
 import pytest
-from bench_cable import within_s
 
+from bench_cable import within_s
 from serialwatch.service import supervise as module
 from serialwatch.service.supervise import supervise
 

@@ -9,7 +9,9 @@ import pytest
 from serialwatch.bundled import bundled_dir
 from serialwatch.service import systemd
 
-needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="Debian package systemd")
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="Debian package systemd"
+)
 
 
 @pytest.fixture
@@ -32,7 +34,9 @@ def test_the_unit_is_clean(unit: Path) -> None:
 @needs_systemd
 def test_the_unit_is_locked_down(unit: Path) -> None:
     done = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", "--threshold=20", unit], capture_output=True, text=True
+        ["systemd-analyze", "security", "--offline=true", "--threshold=20", unit],
+        capture_output=True,
+        text=True,
     )
 
     assert done.returncode == 0, done.stdout[-200:]

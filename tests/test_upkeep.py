@@ -15,7 +15,10 @@ async def test_hourly_and_daily_jobs_are_planned() -> None:
 
         assert sorted(jobs) == ["memories", "retention"]
         assert jobs["retention"].next_run_time - datetime.now(UTC) > timedelta(minutes=59)
-        assert (jobs["memories"].next_run_time.hour, jobs["memories"].next_run_time.minute) == (3, 17)
+        assert (jobs["memories"].next_run_time.hour, jobs["memories"].next_run_time.minute) == (
+            3,
+            17,
+        )
     finally:
         upkeep.stop()
 

@@ -127,7 +127,9 @@ def bundled() -> Matcher:
 class Feed:
     """A port's watch with a clock and a line counter."""
 
-    def __init__(self, matcher: Matcher, options: WatchOptions | None = None, boot: int = 0) -> None:
+    def __init__(
+        self, matcher: Matcher, options: WatchOptions | None = None, boot: int = 0
+    ) -> None:
         self.watch = PortWatch("dut1", matcher, options, boot)
         self.now = T0
         self.seq = 1
@@ -173,7 +175,11 @@ def test_a_hit_cites_the_raw_line_and_carries_its_fields() -> None:
     hit = hits(feed.lines("fine", b"\x1b[31mvalve 12 stuck at P-7\x1b[0m", "fine"))[0]
 
     assert (hit.port, hit.trigger, hit.severity, hit.seq, hit.boot) == (
-        "dut1", "mine.stuck", "error", 2, 4
+        "dut1",
+        "mine.stuck",
+        "error",
+        2,
+        4,
     )
     assert hit.title == "valve 12 is stuck at P-7"
     assert hit.fields == {"n": "12", "where": "P-7"}
@@ -242,7 +248,9 @@ def test_a_rule_that_continues_adds_to_an_open_block_and_else_opens_one() -> Non
     found = feed.lines("pump died", "pump says more", "== end", "pump says more", "== end")
 
     assert [(hit.trigger, hit.opens_block) for hit in hits(found)] == [
-        ("mine.dump", True), ("mine.more", False), ("mine.more", True)
+        ("mine.dump", True),
+        ("mine.more", False),
+        ("mine.more", True),
     ]
     assert ends(found) == [(1, 3, "end"), (4, 5, "end")]
 
@@ -463,14 +471,26 @@ def streamed(data: bytes, eol: str = "lf") -> list[Finding]:
 @pytest.mark.parametrize(
     ("raw", "trigger"),
     [
-        (b"/init: 384: .: [  271.443218] Kernel panic - not syncing: Attempted to kill init!\n", "linux.panic_init_killed"),
+        (
+            b"/init: 384: .: [  271.443218] Kernel panic - not syncing: Attempted to kill init!\n",
+            "linux.panic_init_killed",
+        ),
         (b"board login: [   29.334102] Kernel panic - not syncing: x\r\r\n", "linux.panic"),
         (b"Ker\x00nel pan\x00ic - not syncing: x\r\n", "linux.panic"),
         (b"10%\r20%\r[   29.334102] Kernel panic - not syncing: x\r\n", "linux.panic"),
-        (b"\x1b[0;31mE (10325) task_wdt: Task watchdog got triggered.\x1b[0m The following tasks\r\n", "esp.task_wdt"),
-        (b"PC : 0x400813aaGuru Meditation Error: Core  0 panic'ed (LoadProhibited)\r\n", "esp.guru"),
+        (
+            b"\x1b[0;31mE (10325) task_wdt: Task watchdog got triggered.\x1b[0m The following tasks\r\n",
+            "esp.task_wdt",
+        ),
+        (
+            b"PC : 0x400813aaGuru Meditation Error: Core  0 panic'ed (LoadProhibited)\r\n",
+            "esp.guru",
+        ),
         (b"\xef\xbf\xbd\xff irq 33: nobody cared (try booting)\r\n", "linux.irq_nobody_cared"),
-        (b"^[[1;31m[00:00:00.006,713] <err> os: ***** BUS FAULT *****^[[0m\r\n", "zephyr.cpu_fault"),
+        (
+            b"^[[1;31m[00:00:00.006,713] <err> os: ***** BUS FAULT *****^[[0m\r\n",
+            "zephyr.cpu_fault",
+        ),
     ],
 )
 def test_a_fault_is_found_in_a_damaged_line(raw: bytes, trigger: str) -> None:
@@ -485,8 +505,12 @@ def test_a_console_that_ends_lines_by_cr_alone_is_matched_line_by_line() -> None
 
 def test_a_kernel_log_that_is_printed_again_gives_no_second_hit() -> None:
     feed = Feed(bundled())
-    fault = "[   71.402118] Unable to handle kernel NULL pointer dereference at virtual address 0014"
-    live = feed.lines("[    0.000000] Linux version 6.1.20 (b@h) #1", fault, "[  900.000000] usb 1-1: new")
+    fault = (
+        "[   71.402118] Unable to handle kernel NULL pointer dereference at virtual address 0014"
+    )
+    live = feed.lines(
+        "[    0.000000] Linux version 6.1.20 (b@h) #1", fault, "[  900.000000] usb 1-1: new"
+    )
     again = feed.lines("root@dut:~# dmesg", "[    0.000000] Linux version 6.1.20 (b@h) #1", fault)
 
     assert triggers(live) == ["linux.oops"]

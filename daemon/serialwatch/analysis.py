@@ -74,7 +74,7 @@ class _Clock:
         for match in _STAMP.finditer(text):
             stamp_ns = _stamp_ns(match)
             before, self._stamp_ns = self._stamp_ns, stamp_ns
-            if before is not None and _S // 5 < stamp_ns - before:
+            if before is not None and stamp_ns - before > _S // 5:
                 at = match.start()
                 if at > start:
                     yield text[start:at], self._step(text[start:at])

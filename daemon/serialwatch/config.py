@@ -31,7 +31,9 @@ def _bit_rate(value: object) -> object:
 
 def _listen(value: str) -> str:
     if value and not re.fullmatch(r"(?:[\w.-]+|\[[0-9a-fA-F:]+\]):\d{1,5}", value):
-        raise ValueError(f'must be HOST:PORT such as "127.0.0.1:9808", or "" for none, not {value!r}')
+        raise ValueError(
+            f'must be HOST:PORT such as "127.0.0.1:9808", or "" for none, not {value!r}'
+        )
     return value
 
 

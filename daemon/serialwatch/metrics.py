@@ -10,8 +10,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector
-from prometheus_client import ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -141,7 +148,9 @@ class _Ports(Collector):
             "serialwatch_port_state", "1 for the state a port is in.", labels=["port", "state"]
         )
         last = GaugeMetricFamily(
-            "serialwatch_last_rx_timestamp_seconds", "When a port last read a byte.", labels=["port"]
+            "serialwatch_last_rx_timestamp_seconds",
+            "When a port last read a byte.",
+            labels=["port"],
         )
         log_bytes = GaugeMetricFamily(
             "serialwatch_log_bytes", "Size of the log on disk.", labels=["port"]

@@ -25,9 +25,7 @@ Outcome = Literal["halted", "rebooted", "continued"]
 Verdict = Literal["confirmed", "likely", "inconclusive"]
 ConclusionKind = Literal["observation", "inference", "cause"]
 Risk = Literal["L1", "L2", "L3"]
-PortState = Literal[
-    "absent", "opening", "up", "busy", "denied", "released", "flapping", "broken"
-]
+PortState = Literal["absent", "opening", "up", "busy", "denied", "released", "flapping", "broken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +346,9 @@ class LogCalls(Protocol):
         level: Severity | None = None,  # lines that look at least so severe
         match: str | None = None,  # words that must all occur; `|` between alternatives
         limit: int = 100,  # lines of the answer; repeats are folded into one
-    ) -> dict[str, Any]: ...
+    ) -> dict[str, Any]:
+        """Return lines of a range."""
+        ...
 
     async def stats(
         self,
@@ -363,7 +363,9 @@ class LogCalls(Protocol):
         level: Severity | None = None,
         match: str | None = None,
         limit: int = 20,  # shapes of the answer
-    ) -> dict[str, Any]: ...
+    ) -> dict[str, Any]:
+        """Return rates, levels, boots and the most frequent shapes of a range."""
+        ...
 
 
 class KnowledgeCalls(Protocol):
@@ -371,9 +373,13 @@ class KnowledgeCalls(Protocol):
 
     async def search(
         self, query: str, *, ecosystem: str | None = None, limit: int = 3
-    ) -> dict[str, Any]: ...
+    ) -> dict[str, Any]:
+        """Return the pages that fit some words best."""
+        ...
 
-    async def get(self, id: str) -> dict[str, Any]: ...
+    async def get(self, id: str) -> dict[str, Any]:
+        """Return one page."""
+        ...
 
 
 class MemoryCalls(Protocol):
@@ -381,9 +387,13 @@ class MemoryCalls(Protocol):
 
     async def search(
         self, query: str, *, port: str | None = None, type: str | None = None, limit: int = 5
-    ) -> dict[str, Any]: ...
+    ) -> dict[str, Any]:
+        """Return the memories that fit some words best."""
+        ...
 
-    async def write(self, memory: Mapping[str, Any]) -> dict[str, Any]: ...
+    async def write(self, memory: Mapping[str, Any]) -> dict[str, Any]:
+        """Store a memory if it passes the gate."""
+        ...
 
 
 class ResultCalls(Protocol):
@@ -391,13 +401,17 @@ class ResultCalls(Protocol):
 
     async def read(
         self, id: str, *, start: int = 0, limit: int = 4000, match: str | None = None
-    ) -> dict[str, Any]: ...
+    ) -> dict[str, Any]:
+        """Return a part of a result."""
+        ...
 
 
 class ReportCalls(Protocol):
     """`ctx.report`, from L2 on."""
 
-    async def submit(self, report: Mapping[str, Any]) -> dict[str, Any]: ...
+    async def submit(self, report: Mapping[str, Any]) -> dict[str, Any]:
+        """Hand in a draft; the answer says what the verifier refused."""
+        ...
 
 
 class SkillContext(Protocol):
@@ -420,7 +434,9 @@ class SkillContext(Protocol):
     results: ResultCalls
     report: ReportCalls
 
-    async def ports(self) -> dict[str, Any]: ...
+    async def ports(self) -> dict[str, Any]:
+        """Return the state of every port."""
+        ...
 
     async def incidents(
         self,
@@ -431,6 +447,10 @@ class SkillContext(Protocol):
         trigger: str | None = None,
         since: str | None = None,
         limit: int = 10,
-    ) -> dict[str, Any]: ...
+    ) -> dict[str, Any]:
+        """Return incidents, the newest first."""
+        ...
 
-    async def call(self, skill: str, params: Mapping[str, Any]) -> SkillResult: ...
+    async def call(self, skill: str, params: Mapping[str, Any]) -> SkillResult:
+        """Run another skill, never above this one's risk."""
+        ...

@@ -56,9 +56,7 @@ def incident_from_json(body: Mapping[str, Any]) -> r.Incident:
         r.HitCount(**_in(h, r.HitCount) | {"samples": tuple(h["samples"])}) for h in body["hits"]
     )
     plain = _in(body, r.Incident)
-    plain.update(
-        hits=hits, linked=tuple(body["linked"]), seen_before=tuple(body["seen_before"])
-    )
+    plain.update(hits=hits, linked=tuple(body["linked"]), seen_before=tuple(body["seen_before"]))
     return r.Incident(**plain)
 
 

@@ -137,7 +137,26 @@ def bench(count: int = PORTS) -> Iterator[tuple[Boards, Daemon]]:
 def ordinary_text(seed: int, size: int) -> bytes:
     """Return console text without faults: kernel lines of ordinary lengths."""
     rng = random.Random(seed)
-    words = "clk phy link up rx tx queue reg probe ok state ready dma buf page node gpio pin".split()
+    words = [
+        "clk",
+        "phy",
+        "link",
+        "up",
+        "rx",
+        "tx",
+        "queue",
+        "reg",
+        "probe",
+        "ok",
+        "state",
+        "ready",
+        "dma",
+        "buf",
+        "page",
+        "node",
+        "gpio",
+        "pin",
+    ]
     out, n = bytearray(), 0.0
     while len(out) < size:
         n += rng.random() / 50
@@ -193,7 +212,9 @@ def start_up() -> Iterator[Figure]:
         for master in boards.masters:
             os.write(master, b"tick\r\n")
         logs = daemon.state / "log"
-        first = daemon.wait("first byte", lambda: any(logs.glob("*/*.log")) and daemon.log_bytes(), 20)
+        first = daemon.wait(
+            "first byte", lambda: any(logs.glob("*/*.log")) and daemon.log_bytes(), 20
+        )
         every = daemon.wait("all ports", lambda: daemon.log_bytes() >= 6 * PORTS, 20)
         yield Figure("start to first captured byte, 32 ports", first, "s", "< 2", first < 2)
         yield Figure("start to every port captured", every, "s", "", True)
@@ -238,7 +259,9 @@ def latency(seconds: float) -> Iterator[Figure]:
         waits = asyncio.run(_faults(boards, daemon, seconds))
         waits.sort()
         p99 = waits[min(len(waits) - 1, int(len(waits) * 0.99))] * 1000
-        yield Figure("last byte to incident, median", statistics.median(waits) * 1000, "ms", "", True)
+        yield Figure(
+            "last byte to incident, median", statistics.median(waits) * 1000, "ms", "", True
+        )
         yield Figure("last byte to incident, 99 %", p99, "ms", "< 20", p99 < 20)
         yield Figure("last byte to incident, incidents", len(waits), "", ">= 30", len(waits) >= 30)
 
@@ -259,7 +282,7 @@ async def _faults(boards: Boards, daemon: Daemon, seconds: float) -> list[float]
         gap = seconds / (PORTS + 2)
         for n in range(PORTS):
             feed(boards, texts, RATE, gap)
-            line = f"\r\n[ 9999.000000] irq {40 + n}: nobody cared (try booting with the \"irqpoll\" option)\r\n"
+            line = f'\r\n[ 9999.000000] irq {40 + n}: nobody cared (try booting with the "irqpoll" option)\r\n'
             data = line.encode()
             while data:
                 try:
@@ -293,7 +316,10 @@ def main() -> None:
             figures.append(figure)
             if not asked.json:
                 mark = "" if figure.is_met else "   MISSED"
-                print(f"{figure.name:42} {figure.value:10.2f} {figure.unit:12} {figure.goal}{mark}", flush=True)
+                print(
+                    f"{figure.name:42} {figure.value:10.2f} {figure.unit:12} {figure.goal}{mark}",
+                    flush=True,
+                )
     document = {
         "machine": {"cores": os.cpu_count(), "python": sys.version.split()[0]},
         "figures": [figure.__dict__ for figure in figures],

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running_daemon import RunningDaemon, running
 
+from running_daemon import RunningDaemon, running
 from serialwatch.demo.uboot import CRASH, UBoot, missing
 
 pytestmark = [pytest.mark.real, pytest.mark.skipif(bool(missing()), reason=missing())]
@@ -61,7 +61,8 @@ def test_a_synchronous_abort_is_found_explained_and_cited(board: Powered, tmp_pa
             lambda: (i := crashed(daemon)) and i["is_settled"] and i["outcome"] and i, "outcome"
         )
         report = daemon.wait_for(
-            lambda: (r := daemon.get(f"/v1/reports/{incident['id']}"))["revision"] > 1 and r, "report"
+            lambda: (r := daemon.get(f"/v1/reports/{incident['id']}"))["revision"] > 1 and r,
+            "report",
         )
         lines = daemon.saved("uboot").split(b"\n")
 

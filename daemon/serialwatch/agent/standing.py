@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from serialwatch.agent.case import MAX_TIMELINE
 from serialwatch.records import Claims, Conclusion, Cost, Incident, Report
@@ -15,9 +16,11 @@ MAX_KEPT = 500  # incidents; those worked on longest ago are forgotten
 class Standing:
     """One incident as it stands with us."""
 
-    incident: Incident
+    incident: Incident  # as the core told it last
     report: Report | None = None  # published last
     baseline: Report | None = None  # the offline analyst's last one, published or not
+    is_settled: bool = False  # and all that follows from that was begun
+    publishing: asyncio.Lock = field(default_factory=asyncio.Lock)  # one revision after another
 
 
 class Standings:
@@ -26,10 +29,13 @@ class Standings:
     def __init__(self) -> None:
         self._kept: OrderedDict[int, Standing] = OrderedDict()
 
+    def update(self, incident: Incident) -> None:
+        """Note how an incident stands with the core."""
+        self.of(incident).incident = incident
+
     def of(self, incident: Incident) -> Standing:
         """Return the standing of an incident, made if there is none."""
         standing = self._kept.setdefault(incident.id, Standing(incident))
-        standing.incident = incident
         self._kept.move_to_end(incident.id)
         while len(self._kept) > MAX_KEPT:
             self._kept.popitem(last=False)
@@ -64,7 +70,8 @@ def carried_on(standing: Report, before: Report | None, now: Report) -> Report:
     fresh = [c for c in now.conclusions if c.claim not in known]
     conclusions = [*standing.conclusions]
     for conclusion in fresh:
-        conclusions.append(replace(conclusion, id=_free_id(conclusions)))
+        # The ids of results belong to one run, and this report to another.
+        conclusions.append(replace(conclusion, id=_free_id(conclusions), results=()))
     entries = {(t.port, t.seq): t for t in (*now.timeline, *standing.timeline)}
     timeline = sorted(entries.values(), key=lambda t: (t.utc_ns, t.port, t.seq))
     gone = set(before.unknowns if before else ()) - set(now.unknowns)

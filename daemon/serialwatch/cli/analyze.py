@@ -15,7 +15,8 @@ from rich.text import Text
 
 from serialwatch.agent.knowledge import load_knowledge
 from serialwatch.agent.skills import load_skills
-from serialwatch.analysis import PORT, Analysis, analyze as analyze_log, most_severe, open_log
+from serialwatch.analysis import PORT, Analysis, most_severe, open_log
+from serialwatch.analysis import analyze as analyze_log
 from serialwatch.bundled import bundled_dir, own_dirs
 from serialwatch.cli.errors import WRONG_USE, CliError
 from serialwatch.cli.options import json_option
@@ -113,7 +114,9 @@ def _show(name: str, found: Analysis) -> None:
     )
     out.print(Text())
     if not found.incidents:
-        out.print(Text("No fault was recognised. Is one missing? `serialwatch rules list` shows all."))
+        out.print(
+            Text("No fault was recognised. Is one missing? `serialwatch rules list` shows all.")
+        )
         return
     columns = [
         Column("SEVERITY"), Column("LINE", is_right=True), Column("WHAT", least=20),
@@ -131,8 +134,10 @@ def _show(name: str, found: Analysis) -> None:
         out.print(line)
     out.print(Text())
     out.print(
-        Text(f"serialwatch analyze {safe(name)} --json   for scripts\n"
-             f"serialwatch rules explain {chosen.trigger}")
+        Text(
+            f"serialwatch analyze {safe(name)} --json   for scripts\n"
+            f"serialwatch rules explain {chosen.trigger}"
+        )
     )
 
 

@@ -14,7 +14,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import click
@@ -33,6 +32,7 @@ from serialwatch.wire import Json, report_from_json, utc_ns
 
 START_S = 20.0
 LIMIT_S = 55.0  # of `--once`
+BOOT_S = 8.0  # that U-Boot's own complaints take to settle
 REAL = "uboot"
 REAL_FAULT = frozenset({"uboot.sync_abort"})
 
@@ -56,7 +56,7 @@ class Show:
     expected: list[Expected]
     real: UBoot | None
     opened_s: dict[int, float] = field(default_factory=dict)  # by incident: monotonic
-    settled: set[int] = field(default_factory=set)
+    settled: set[int] = field(default_factory=set)  # incidents of the real board
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
     def say(self, words: str, style: str = "") -> None:
@@ -199,11 +199,13 @@ def _tell(show: Show, event: Json) -> None:
             show.happened(at, port, "hit", f"{data['trigger']:<24} {text}", style)
         case "incident.opened":
             show.opened_s[data["id"]] = time.monotonic()
-            show.happened(at, port, "incident", f"#{data['id']} opened, agent woken: {data['title']}")
+            show.happened(
+                at, port, "incident", f"#{data['id']} opened, agent woken: {data['title']}"
+            )
             _expect(show, data)
         case "incident.changed":
             _expect(show, data)
-            if data["is_settled"] and data["id"] not in show.settled:
+            if data["is_settled"] and port == REAL:
                 show.settled.add(data["id"])
         case "report.published":
             _reported(show, at, port, data)
@@ -239,11 +241,21 @@ async def _crash(show: Show, session: aiohttp.ClientSession) -> None:
     seen = bytearray()
     async with session.ws_connect(f"http://serialwatch/v1/attach/{REAL}?read_only=1") as ws:
         await show.real.power_on()
-        for marker, keys in ((b"stop autoboot", ""), (b"=> ", CRASH)):
-            await _seen(ws, seen, marker)
-            await _send(show, keys)
         await _seen(ws, seen, b"stop autoboot")
         await _send(show, "")
+        await _seen(ws, seen, b"=> ")
+        await _boot_is_reported(show)
+        await _send(show, CRASH)
+        await _seen(ws, seen, b"stop autoboot")
+        await _send(show, "")
+
+
+async def _boot_is_reported(show: Show) -> None:
+    """Wait until what the boot itself complained about is an incident of its own."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(BOOT_S):
+            while not show.settled:
+                await asyncio.sleep(0.1)
 
 
 async def _seen(ws: aiohttp.ClientWebSocketResponse, seen: bytearray, marker: bytes) -> None:
@@ -257,7 +269,9 @@ async def _seen(ws: aiohttp.ClientWebSocketResponse, seen: bytearray, marker: by
 
 
 async def _send(show: Show, keys: str) -> None:
-    await asyncio.to_thread(Daemon(show.socket).post, f"/v1/ports/{REAL}/send", {"text": keys + "\r"})
+    await asyncio.to_thread(
+        Daemon(show.socket).post, f"/v1/ports/{REAL}/send", {"text": keys + "\r"}
+    )
     if keys:
         show.happened(time.time_ns(), REAL, "typed", keys, "dim")
 

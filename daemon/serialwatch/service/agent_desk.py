@@ -48,7 +48,9 @@ class AgentDesk:
         views: Callable[[], Sequence[PortView]],
         writer_of: Callable[[str], str],
     ) -> None:
-        self.link = AgentLink(lambda: [{"kind": "hello", **hello()}, *self._pending.values()], self._answer)
+        self.link = AgentLink(
+            lambda: [{"kind": "hello", **hello()}, *self._pending.values()], self._answer
+        )
         self._pending: dict[int, Json] = {}  # wakes that are not done, by queue id
         self.unstored: dict[tuple[int, int], Report] = {}  # by incident and revision
         self.faults: Faults | None = None
@@ -83,9 +85,7 @@ class AgentDesk:
         for item in await self._db.run(run_rows.load_queue):
             if item.kind != "incident" or item.incident_id is None:
                 continue
-            incident = await self._db.run(
-                partial(incident_rows.load_incident, id=item.incident_id)
-            )
+            incident = await self._db.run(partial(incident_rows.load_incident, id=item.incident_id))
             if incident is not None and item.phase in PHASES:
                 self.wake(incident, cast(Phase, item.phase), item.id)
 

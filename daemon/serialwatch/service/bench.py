@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from serialwatch_drivers.port import PortError
-
 from serialwatch.api.bench import (
     AuditEntry,
     BenchError,
@@ -34,6 +32,7 @@ from serialwatch.store import incidents as incident_rows
 from serialwatch.store import reports as report_rows
 from serialwatch.store.database import Database, StoreError
 from serialwatch.store.log_writer import LogWriter
+from serialwatch_drivers.port import PortError
 
 T = TypeVar("T")
 
@@ -126,9 +125,7 @@ class ServiceBench:
                 if self._faults.incidents.get(incident.id) is None:
                     found.setdefault(incident.id, incident)
             ids = list(found)
-            revisions = await self._db.run(
-                lambda db: report_rows.count_revisions(db, ids)
-            )
+            revisions = await self._db.run(lambda db: report_rows.count_revisions(db, ids))
         except StoreError:
             pass  # what is in memory can be shown all the same
         newest = sorted(found.values(), key=lambda i: -i.id)[: wanted.limit]
@@ -141,9 +138,7 @@ class ServiceBench:
         try:
             if incident is None:
                 incident = await self._db.run(partial(incident_rows.load_incident, id=incident_id))
-            counted = await self._db.run(
-                lambda db: report_rows.count_revisions(db, [incident_id])
-            )
+            counted = await self._db.run(lambda db: report_rows.count_revisions(db, [incident_id]))
             revisions = counted.get(incident_id, 0)
         except StoreError as exc:
             if incident is None:
@@ -152,9 +147,7 @@ class ServiceBench:
 
     async def report(self, incident_id: int, revision: int | None) -> Report | None:
         """Return a report of an incident, the newest revision for None."""
-        unstored = {
-            r: report for (i, r), report in self._desk.unstored.items() if i == incident_id
-        }
+        unstored = {r: report for (i, r), report in self._desk.unstored.items() if i == incident_id}
         if revision is not None and revision in unstored:
             return unstored[revision]
         try:
@@ -332,9 +325,7 @@ class ServiceBench:
     def _writable(self, name: str) -> BenchPort:
         port = self._known(name)
         if not port.config.write:
-            raise BenchError(
-                "not_allowed", f"port {name}: its configuration says write = false"
-            )
+            raise BenchError("not_allowed", f"port {name}: its configuration says write = false")
         if port.reader.state != "up":
             raise BenchError("not_now", f"port {name} is {port.reader.state}")
         return port

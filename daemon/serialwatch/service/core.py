@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
+from serialwatch.api.bench import PortView
 from serialwatch.api.caller import policy_of_this_process
 from serialwatch.api.listen import ApiBindError
 from serialwatch.api.server import ApiPlaces, ApiServer
@@ -25,7 +26,7 @@ from serialwatch.service import systemd
 from serialwatch.service.agent_desk import AgentDesk
 from serialwatch.service.agent_link import AgentHungError
 from serialwatch.service.bench import ServiceBench
-from serialwatch.service.faults import OWN_PORT, Faults
+from serialwatch.service.faults import Faults
 from serialwatch.service.ports import Ports
 from serialwatch.service.supervise import supervise
 from serialwatch.service.upkeep import Upkeep
@@ -78,7 +79,7 @@ class Service:
             self._metrics,
             self,
             self._hello,
-            lambda: self._bench.ports(),
+            self._views,
             self._writer_of,
         )
         self._faults = Faults(self._db, self._metrics, self, self._desk.wake)
@@ -99,9 +100,7 @@ class Service:
             self._on_marker,
         )
         self._api: ApiServer | None = None
-        self._upkeep = Upkeep(
-            {"retention": self._prune}, {"memories": self._clean_memories}
-        )
+        self._upkeep = Upkeep({"retention": self._prune}, {"memories": self._clean_memories})
 
     def stop(self) -> None:
         """End in order: what is in memory goes to disk first."""
@@ -164,6 +163,9 @@ class Service:
         for notifier in self._notifiers:
             body = {"port": port, "report": report_to_json(report)}
             notifier.offer(Notification(report.severity, body))
+
+    def _views(self) -> Sequence[PortView]:
+        return self._bench.ports()
 
     def _writer_of(self, port: str) -> str:
         """Return who may type into a port now, "" for nobody."""
@@ -310,7 +312,9 @@ class Service:
                 self._metrics.task_beat_seconds.labels(task).set(age_s)
             late = {task: age_s for task, age_s in ages.items() if age_s > TASK_LIMIT_S}
             if late:
-                log.error("no sign of life: %s", ", ".join(f"{t} {s:.0f} s" for t, s in late.items()))
+                log.error(
+                    "no sign of life: %s", ", ".join(f"{t} {s:.0f} s" for t, s in late.items())
+                )
             elif watchdog_s is not None:
                 systemd.notify("WATCHDOG=1")
 
@@ -384,7 +388,7 @@ class Service:
             )
 
     def _part_failed(self, name: str, problem: str) -> None:
-        self._metrics.part_failures.labels(name.split()[0]).inc()
+        self._metrics.part_failures.labels(name.split(maxsplit=1)[0]).inc()
         self._faults.own_fault("daemon.part_failed", f"{name} failed: {problem}")
 
     def _compile(self) -> Matcher:
@@ -409,7 +413,9 @@ class Service:
         }
 
     def _port_numbers(self) -> list[PortNumbers]:
-        return [PortNumbers(p.config.name, p.reader.state, p.reader.stats) for p in list(self._ports)]
+        return [
+            PortNumbers(p.config.name, p.reader.state, p.reader.stats) for p in list(self._ports)
+        ]
 
     def _in_renderer(self, work: Callable[[], T]) -> Awaitable[T]:
         return asyncio.get_running_loop().run_in_executor(self._renderer, work)
@@ -433,9 +439,7 @@ class Service:
         if freed:
             log.info("%d bytes of old logs were deleted", freed)
         await self._db.run(
-            partial(
-                row_retention.prune_rows, keep_days=KEEP_ROWS_DAYS, now_utc_ns=time.time_ns()
-            )
+            partial(row_retention.prune_rows, keep_days=KEEP_ROWS_DAYS, now_utc_ns=time.time_ns())
         )
 
     async def _clean_memories(self) -> None:

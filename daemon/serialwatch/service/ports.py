@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from serialwatch_drivers.port import PortOptions, UartCounters
-
 from serialwatch.capture.reader import Reader
 from serialwatch.capture.ring import Ring, RingBudget
 from serialwatch.config import PortConfig
@@ -27,6 +25,7 @@ from serialwatch.store.log_writer import LogWriter
 from serialwatch.triggers.detectors.counter import Counters
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.watch import PortWatch, WatchOptions
+from serialwatch_drivers.port import PortOptions, UartCounters
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +41,6 @@ class InThread(Protocol):
 
     def __call__(self, work: Callable[[], T]) -> Awaitable[T]:
         """Run `work`; raise what it raises."""
-
 
 
 class PortListener(Protocol):
@@ -140,9 +138,7 @@ class Ports:
             logged = await self._in_thread(partial(recover, self._log_dir / name, name))
             try:
                 row = await self._db.run(
-                    partial(
-                        port_rows.load_port, name=name, device=device, logged_seq=logged
-                    )
+                    partial(port_rows.load_port, name=name, device=device, logged_seq=logged)
                 )
             except StoreError as exc:
                 # Numbering goes on above the log; what the database had reserved is unknown.
@@ -213,9 +209,7 @@ class Ports:
         if lines.first_seq + lines.count > port.reserved_seq - RESERVE_AHEAD:
             self._reserve(port, lines.first_seq + lines.count)
 
-    def on_partial(
-        self, reader: Reader, seq: int, text: bytes, mono_ns: int, utc_ns: int
-    ) -> None:
+    def on_partial(self, reader: Reader, seq: int, text: bytes, mono_ns: int, utc_ns: int) -> None:
         """Search an unfinished line that stands for 100 ms."""
         port = self._ports[reader.name]
         if port.watch is not None:
@@ -246,9 +240,7 @@ class Ports:
                 breaks=counters.breaks,
                 buffer_overrun=counters.buffer_overrun,
             )
-            self._found(
-                port, port.watch.counters(told, time.monotonic_ns(), time.time_ns())
-            )
+            self._found(port, port.watch.counters(told, time.monotonic_ns(), time.time_ns()))
 
     async def _keep_open(self, port: BenchPort) -> None:
         await port.reader.keep_open()
@@ -270,9 +262,7 @@ class Ports:
         if port.matched_seq + 1 < port.first_seq:
             folder = self._log_dir / config.name
             blocks = await self._in_thread(
-                partial(
-                    _left_unsearched, folder, config.name, port.matched_seq, port.first_seq
-                )
+                partial(_left_unsearched, folder, config.name, port.matched_seq, port.first_seq)
             )
         for lines in blocks:
             self._search(port, watch, lines)

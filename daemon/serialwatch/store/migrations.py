@@ -70,7 +70,9 @@ def m002_incidents(db: Database) -> None:
         CREATE TABLE incidents (
             id INTEGER PRIMARY KEY,
             port TEXT NOT NULL,
-            state TEXT NOT NULL CHECK (state IN ('open','investigating','reported','resolved','muted')),
+            state TEXT NOT NULL CHECK (
+                state IN ('open','investigating','reported','resolved','muted')
+            ),
             "trigger" TEXT NOT NULL,
             severity TEXT NOT NULL CHECK (severity IN ('note','warning','error','critical')),
             tier TEXT NOT NULL,
@@ -299,7 +301,9 @@ def m005_memories(db: Database) -> None:
         CREATE TABLE memory_relations (
             memory_id INTEGER NOT NULL REFERENCES memories (id) ON DELETE CASCADE,
             other_id INTEGER NOT NULL REFERENCES memories (id) ON DELETE CASCADE,
-            kind TEXT NOT NULL CHECK (kind IN ('duplicate_of','supports','contradicts','supersedes')),
+            kind TEXT NOT NULL CHECK (
+                kind IN ('duplicate_of','supports','contradicts','supersedes')
+            ),
             PRIMARY KEY (memory_id, other_id, kind)
         );
         """,
@@ -321,7 +325,7 @@ def m006_audit(db: Database) -> None:
             uid INTEGER NOT NULL,
             user TEXT NOT NULL,
             pid INTEGER NOT NULL,
-            action TEXT NOT NULL,           -- send, attach, lines, break, reset, mark, resolve, mute
+            action TEXT NOT NULL,           -- send, attach, lines, break, reset, mark, mute, ...
             port TEXT NOT NULL,
             bytes INTEGER NOT NULL,         -- sent to the device
             detail_json TEXT NOT NULL,

@@ -44,7 +44,7 @@ _NOISY_NS = 2 * S  # after a start or an open the line may glitch
 _DOWN_LINES = 20  # what a board still prints after it said that it stops
 _FAULT_LINES = 200  # a board that is silent after an error has its incident already
 _ERRORS = ("error", "critical")
-_LIKE_A_PROMPT = re.compile(rb"[$#>%:?\]] ?$")
+_LIKE_A_PROMPT = re.compile(rb"[$#>%:?] ?$")
 
 
 @dataclass(frozen=True, slots=True)

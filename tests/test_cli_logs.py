@@ -1,0 +1,206 @@
+"""`serialwatch logs`: saved and live lines, from a daemon and from a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench_api import LOG_NAME, STARTED_UTC_NS, serving
+from bench_cli import COMMAND, Cli, ThreadedBench, in_terminal, threaded_bench
+
+SECOND = 10**9
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[ThreadedBench]:
+    """Serve a bench."""
+    with threaded_bench(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Run commands; their socket is that of `board`."""
+    return Cli(tmp_path / "sw", capsys)
+
+
+def save(state: Path, port: str, data: bytes, lasted_s: int = 60) -> None:
+    """Put a saved log in place, printed evenly in the minute after its start."""
+    folder = state / "log" / port
+    folder.mkdir(parents=True)
+    (folder / LOG_NAME).write_bytes(data)
+    end = STARTED_UTC_NS + lasted_s * SECOND
+    os.utime(folder / LOG_NAME, ns=(end, end))
+
+
+def test_saved_lines_are_read_with_no_daemon(tmp_path: Path, cli: Cli) -> None:
+    save(tmp_path, "dut1", b"one\r\n\x1b[31mtwo\x1b[0m\r\nth\x00ree")
+    shown = cli("logs", "dut1", "--state", str(tmp_path))
+
+    assert (shown.code, shown.out, shown.err) == (0, "one\ntwo\nthree\n", "")
+
+
+def test_lines_are_the_same_from_a_daemon(board: ThreadedBench, cli: Cli) -> None:
+    board.prints(b"one\r\ntwo\xff\r\n=> ")
+    shown = cli("logs", "dut1", "--socket", str(cli.socket))
+    told = cli("logs", "dut1", "--socket", str(cli.socket), "--json")
+
+    assert shown.out == "one\ntwo\ufffd\n=> \n"
+    rows = [json.loads(row) for row in told.out.splitlines()]
+    assert [(row["seq"], row["complete"]) for row in rows] == [(1, True), (2, True), (3, False)]
+    assert rows[1]["raw_base64"] == "dHdv/w=="
+
+
+@pytest.mark.parametrize(
+    ("args", "numbers"),
+    [
+        (("dut1",), range(301, 501)),
+        (("dut1", "-n", "3"), range(498, 501)),
+        (("dut1", "-n", "all"), range(1, 501)),
+        (("dut1", "-n", "0"), ()),
+        (("dut1:L5-L7",), (5, 6, 7)),
+        (("dut1:L5-7",), (5, 6, 7)),
+        (("dut1:L500",), (500,)),
+        (("dut1", "--grep", "line 49"), (49, *range(490, 500))),
+        (("dut1", "--grep", "line 4.9"), ()),
+        (("dut1", "-E", "--grep", "4.9$"), range(409, 500, 10)),
+        (("dut1", "-E", "--grep", "4.9$", "-n", "2"), (489, 499)),
+        (("dut1", "--grep", "line 49", "-n", "2"), (498, 499)),
+        (("dut1", "--since", "2026-06-22T03:59:11.5Z"), range(497, 501)),
+        (("dut1", "--until", "2026-06-22T03:58:12.3Z"), (1, 2, 3)),
+    ],
+)
+def test_lines_are_chosen(
+    tmp_path: Path, cli: Cli, args: tuple[str, ...], numbers: tuple[int, ...]
+) -> None:
+    save(tmp_path, "dut1", b"".join(b"line %d\n" % n for n in range(1, 501)))
+    shown = cli("logs", *args, "--state", str(tmp_path))
+
+    assert [int(n) for n in re.findall(r"line (\d+)\n", shown.out)] == list(numbers)
+    assert ("serialwatch: no" in shown.err) is (not numbers)
+    assert shown.code == 0
+
+
+def test_several_ports_are_merged_by_time_with_their_names_before_the_lines(
+    tmp_path: Path, cli: Cli
+) -> None:
+    save(tmp_path, "dut1", b"a1\na2\na3\n", lasted_s=60)
+    save(tmp_path, "rack-04", b"b1\nb2\nb3\n", lasted_s=30)
+    shown = cli("logs", "dut1", "rack-04", "--state", str(tmp_path))
+
+    lines = shown.out.splitlines()
+    assert lines[0] == "dut1     a1"
+    assert [line.split()[1] for line in lines] == ["a1", "b1", "b2", "a2", "b3", "a3"]
+
+
+def test_times_and_numbers_are_shown_when_asked_for(tmp_path: Path, cli: Cli) -> None:
+    save(tmp_path, "dut1", b"one\ntwo\n")
+    shown = cli("logs", "dut1", "-t", "--state", str(tmp_path))
+
+    for line, word in zip(shown.out.splitlines(), ("one", "two"), strict=True):
+        assert re.fullmatch(r"(?:2026-06-22 )?\d\d:\d\d:\d\d\.\d{3}  L[12]  " + word, line)
+
+
+def test_a_port_without_a_log_is_told_with_those_that_have_one(tmp_path: Path, cli: Cli) -> None:
+    save(tmp_path, "dut1", b"")
+    save(tmp_path, "dut2", b"x\n")
+    (tmp_path / "empty").mkdir()
+
+    assert cli("logs", "dut9", "--state", str(tmp_path)).err == (
+        f"serialwatch: {tmp_path}/log/dut9: no saved log: there are dut1, dut2\n"
+    )
+    nothing = cli("logs", "dut9", "--state", str(tmp_path / "empty"))
+    assert (nothing.code, nothing.err.split(": ")[-1]) == (1, "there is none\n")
+    quiet = cli("logs", "dut1", "--state", str(tmp_path))
+    assert (quiet.code, quiet.err.startswith("serialwatch: nothing of dut1")) == (0, True)
+    boots = cli("logs", "dut2", "--boot", "3", "--state", str(tmp_path))
+    assert (boots.code, boots.err) == (1, "serialwatch: dut2: no boot was seen in this log\n")
+
+
+class Following:
+    """A command that follows, in a pipe."""
+
+    def __init__(self, *args: str) -> None:
+        self._child = subprocess.Popen([*COMMAND, "logs", *args], stdout=subprocess.PIPE)
+
+    def line(self) -> str:
+        """Return its next line."""
+        assert self._child.stdout is not None
+        return self._child.stdout.readline().decode()
+
+    def interrupt(self) -> int:
+        """Press Ctrl-C; return the exit code."""
+        self._child.send_signal(signal.SIGINT)
+        assert self._child.stdout is not None
+        self._child.stdout.read()
+        self._child.stdout.close()
+        return self._child.wait(10)
+
+
+def test_a_port_is_followed_until_ctrl_c(board: ThreadedBench, cli: Cli) -> None:
+    board.prints(b"".join(b"line %d\r\n" % n for n in range(1, 31)))
+    following = Following("dut1", "-f", "--socket", str(cli.socket))
+    history = [following.line() for _ in range(10)]
+    board.prints(b"line 31\r\n=> ")
+    live = following.line()
+    board.prints(b"md\r\n")
+    command = following.line()
+
+    assert history == [f"line {n}\n" for n in range(21, 31)]
+    assert (live, command) == ("line 31\n", "=> md\n")
+    assert following.interrupt() == 0
+
+
+def test_several_ports_are_followed_at_once(board: ThreadedBench, cli: Cli) -> None:
+    board.prints(b"one\n")
+    following = Following("dut1", "dut2", "-f", "--socket", str(cli.socket))
+    first = following.line()
+    board.prints(b"two\n", "dut2")
+    second = following.line()
+    board.prints(b"three\n")
+    third = following.line()
+
+    assert (first, second, third) == ("dut1  one\n", "dut2  two\n", "dut1  three\n")
+    assert following.interrupt() == 0
+
+
+def test_a_folder_is_followed_beside_its_writer(tmp_path: Path) -> None:
+    save(tmp_path, "dut1", b"one\n")
+    following = Following("dut1", "-f", "--json", "--state", str(tmp_path))
+    first = json.loads(following.line())
+    with (tmp_path / "log" / "dut1" / LOG_NAME).open("ab") as log:
+        log.write(b"two\nthr")
+    second, third = json.loads(following.line()), json.loads(following.line())
+
+    assert [row["text"] for row in (first, second, third)] == ["one", "two", "thr"]
+    assert third["complete"] is False
+    assert following.interrupt() == 0
+
+
+async def test_in_a_terminal_colours_stay_and_a_prompt_is_written_over(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench:
+        args = ("logs", "dut1", "-f", "--socket", str(tmp_path / "sw"))
+        async with in_terminal(*args) as terminal:
+            cable = bench.by_name["dut1"].cable
+            cable.prints(b"\x1b[32mI (31) boot\x1b[0m\x1b]0;evil\x07\x1b[6n\r\n")
+            line = await terminal.until("I (31) boot\x1b[0m\x1b[0m\r\n")
+            cable.prints(b"=> ")
+            prompt = await terminal.until("=> ")
+            cable.prints(b"md\r\n")
+            command = await terminal.until("=> md\r\n")
+            terminal.type(b"\x03")
+
+            assert await terminal.exit_code() == 0
+        assert line.startswith(b"\x1b[32m")
+        assert b"\x1b]" not in line + prompt + command
+        assert b"\x1b[6n" not in line + prompt + command
+        assert prompt == b"\r\x1b[K=> "
+        assert command.startswith(b"\r\x1b[K")
+        assert cable.received() == b""

@@ -1,0 +1,145 @@
+"""`rules`, `skills` and `config`: what ships is in order, and what is wrong is told."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from bench_cli import Cli
+from serialwatch.config import load_config
+
+
+@pytest.fixture
+def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Run commands as somebody who has no files of their own."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    return Cli(tmp_path / "sw", capsys)
+
+
+RULE = """
+[[rule]]
+id = "mine.broke"
+title = "it broke"
+severity = "error"
+tier = "specific"
+match = ['{match}']
+examples = ['{example}']
+"""
+
+
+def mine(tmp_path: Path, match: str, example: str) -> str:
+    """Write a rule of one's own; return its folder."""
+    folder = tmp_path / "rules.d"
+    folder.mkdir()
+    (folder / "mine.toml").write_text(RULE.format(match=match, example=example))
+    return str(folder)
+
+
+def test_the_rules_that_ship_hold_what_they_promise(cli: Cli) -> None:
+    result = cli("rules", "check")
+
+    assert (result.code, result.err) == (0, "")
+    assert result.out.endswith(": all good\n")
+    told = json.loads(cli("rules", "check", "--json").out)
+    assert told["problems"] == []
+    assert told["rules"] >= 60
+
+
+def test_an_example_that_is_not_found_fails_the_check(tmp_path: Path, cli: Cli) -> None:
+    folder = mine(tmp_path, "zonk [0-9]", "ZONK 5")
+    result = cli("rules", "check", folder)
+
+    assert result.code == 1
+    assert result.err.startswith("serialwatch: rule mine.broke (rules.d/mine.toml:2): example")
+    assert result.out.endswith(": 1 problem\n")
+
+
+def test_a_pattern_that_cannot_be_searched_for_is_told_with_its_place(
+    tmp_path: Path, cli: Cli
+) -> None:
+    folder = mine(tmp_path, "zonk (?=x)", "zonk x")
+    result = cli("rules", "check", folder)
+
+    assert result.code == 1
+    assert "serialwatch: rules.d/mine.toml" in result.err or "mine.broke" in result.err
+    assert "look-ahead" in result.err
+
+
+def test_rules_are_listed_by_words_and_explained(cli: Cli) -> None:
+    listed = cli("rules", "list", "irq", "nobody")
+    told = json.loads(cli("rules", "list", "--json").out)
+    explained = cli("rules", "explain", "linux.irq_nobody_cared")
+
+    assert [line.split()[0] for line in listed.out.splitlines()] == [
+        "ID",
+        "linux.irq_nobody_cared",
+    ]
+    assert {"id", "severity", "tier", "title", "source"} == set(told[0])
+    assert "boot.loop" in {entry["id"] for entry in told}
+    assert "nobody cared" in explained.out
+    assert json.loads(cli("rules", "explain", "boot.loop", "--json").out)["id"] == "boot.loop"
+    assert cli("rules", "list", "zonk").out == "no rule has zonk in its id or title\n"
+
+
+def test_the_skills_that_ship_are_in_order_and_listed(cli: Cli) -> None:
+    checked = cli("skills", "lint")
+    listed = cli("skills", "list")
+    told = json.loads(cli("skills", "list", "--json").out)
+
+    assert (checked.code, checked.err) == (0, "")
+    assert "log-read" in listed.out
+    assert "register-decode" in {skill["name"] for skill in told["skills"]}
+    assert told["broken"] == []
+
+
+def test_a_broken_skill_is_told_and_fails_the_lint(tmp_path: Path, cli: Cli) -> None:
+    folder = tmp_path / "skills" / "bad-skill"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("no front matter")
+    result = cli("skills", "lint", str(tmp_path / "skills"))
+
+    assert result.code == 1
+    assert ": error SW" in result.err
+    assert json.loads(cli("skills", "lint", "--json", str(tmp_path / "skills")).out)[0]["is_error"]
+
+
+def test_a_good_configuration_is_said_to_be_good(tmp_path: Path, cli: Cli) -> None:
+    path = tmp_path / "sw.toml"
+    path.write_text('[port.dut1]\ndevice = "/dev/serial/by-id/x"\n')
+
+    assert cli("config", "check", str(path)).out == f"{path}: good, 1 port\n"
+    assert json.loads(cli("config", "check", str(path), "--json").out)["ok"] is True
+
+
+def test_a_wrong_configuration_is_told_line_by_line(tmp_path: Path, cli: Cli) -> None:
+    path = tmp_path / "sw.toml"
+    path.write_text('[port.dut1]\ndevice = "/dev/x"\nbit_rate = "115k2"\n[zonk]\n')
+    result = cli("config", "check", str(path))
+    told = cli("config", "check", str(path), "--json")
+
+    assert (result.code, result.out) == (2, "")
+    lines = result.err.splitlines()
+    assert all(line.startswith(f"serialwatch: {path}:") for line in lines)
+    assert len(lines) == 2
+    assert told.code == 2
+    assert len(json.loads(told.out)["problems"]) == 2
+    assert cli("config", "show", str(path)).code == 2
+
+
+def test_what_is_shown_is_a_configuration_that_means_the_same(tmp_path: Path, cli: Cli) -> None:
+    path = tmp_path / "sw.toml"
+    path.write_text(
+        '[port.dut1]\ndevice = "/dev/x"\nreset = [{rts = true, ms = 100}, {rts = false}]\n'
+        "[port.dut2]\ndevice = 'command:echo \"a\\\\b\" ü'\nreset = {command = ['a b', '-c']}\n"
+        "[[notify]]\ncommand = ['mail']\n"
+    )
+    shown = cli("config", "show", str(path))
+    again = tmp_path / "again.toml"
+    again.write_text(shown.out)
+
+    assert tomllib.loads(shown.out)["port"]["dut1"]["reset"][0] == {"rts": True, "ms": 100}
+    assert load_config(again) == load_config(path)
+    assert json.loads(cli("config", "show", str(path), "--json").out) == tomllib.loads(shown.out)
