@@ -36,6 +36,13 @@ class Seen:
         return next(i for i in self.incidents if i.trigger == trigger)
 
 
+def get_ready() -> None:
+    """Load everything, which takes too long for a loop; call it from a fixture."""
+    matcher()
+    skills()
+    knowledge()
+
+
 @functools.cache
 def matcher() -> Matcher:
     """Return the bundled rules, compiled once."""

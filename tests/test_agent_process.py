@@ -271,6 +271,7 @@ async def test_a_model_is_asked_when_the_incident_has_settled(tmp_path: Path, bo
     ):
         await core.finished(core.wake("opened", abort(board, is_settled=False)))
         assert server.requests == []
+        assert core.reports[0].cost.reason == "a model is asked once the incident has settled"
         await core.finished(core.wake("settled", abort(board)))
         await core.until(lambda: len(core.traces) == 3)
 
@@ -336,6 +337,24 @@ async def test_the_outcome_is_added_to_a_models_report(tmp_path: Path, board: Bo
         assert last.timeline[-1].note == "boot #2"
         assert last.conclusions[0].claim.startswith("md.l read")
         assert len({c.id for c in last.conclusions}) == len(last.conclusions)
+
+
+async def test_an_outcome_that_overtakes_loses_nothing(tmp_path: Path, board: Board) -> None:
+    async with (
+        ChatServer(ORACLE) as server,
+        FakeCore(tmp_path, base_url=server.base_url, model="tiny") as core,
+    ):
+        rows = [
+            core.wake("opened", abort(board, is_settled=False)),
+            core.wake("settled", abort(board)),
+            core.wake("outcome", abort(board, outcome="halted")),
+        ]
+        assert [await core.finished(row) for row in rows] == [True] * 3
+        await core.until(lambda: core.traces and core.traces[-1].run.kind == "model")
+
+        assert core.reports[-1].made_by == "model tiny"
+        assert [r.revision for r in core.reports] == list(range(1, len(core.reports) + 1))
+        assert len(core.memories) == 1
 
 
 async def test_stopping_does_not_wait_for_a_model(tmp_path: Path, board: Board) -> None:

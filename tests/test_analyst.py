@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench_analysis import Seen, knowledge, matcher, reported, skills, watched
+from bench_analysis import Seen, get_ready, knowledge, reported, skills, watched
 from bench_incident import incident_at, lines_of
 from serialwatch.agent.analyst import bare_report, investigate
 from serialwatch.agent.case import Surroundings
@@ -47,9 +47,9 @@ DRAM:  128 MiB
 
 
 @pytest.fixture(scope="module", autouse=True)
-def rules() -> None:
-    """Compile them before a loop runs."""
-    matcher()
+def ready() -> None:
+    """Load everything before a loop runs."""
+    get_ready()
 
 
 def claims(report: Report, kind: str = "") -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -14,6 +13,8 @@ import pytest
 
 from bench_api import LOG_NAME, STARTED_UTC_NS, serving
 from bench_cli import COMMAND, Cli, ThreadedBench, in_terminal, threaded_bench
+from serialwatch.store.log_format import Header, pack_header
+from serialwatch.store.log_index import Indexer
 
 SECOND = 10**9
 
@@ -31,13 +32,17 @@ def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cli:
     return Cli(tmp_path / "sw", capsys)
 
 
-def save(state: Path, port: str, data: bytes, lasted_s: int = 60) -> None:
-    """Put a saved log in place, printed evenly in the minute after its start."""
+def save(state: Path, port: str, data: bytes, every_ns: int = SECOND // 10) -> None:
+    """Put a saved log in place; its first line came at 03:58:12, the others one after another."""
     folder = state / "log" / port
     folder.mkdir(parents=True)
     (folder / LOG_NAME).write_bytes(data)
-    end = STARTED_UTC_NS + lasted_s * SECOND
-    os.utime(folder / LOG_NAME, ns=(end, end))
+    index = pack_header(Header(port, "lf", 1, boot=0))
+    indexer = Indexer("lf", 1)
+    for number, line in enumerate(data.splitlines(keepends=True)):
+        at = number * every_ns
+        index += indexer.add(line, at, at, STARTED_UTC_NS + at)
+    (folder / LOG_NAME).with_suffix(".idx").write_bytes(index)
 
 
 def test_saved_lines_are_read_with_no_daemon(tmp_path: Path, cli: Cli) -> None:
@@ -73,8 +78,8 @@ def test_lines_are_the_same_from_a_daemon(board: ThreadedBench, cli: Cli) -> Non
         (("dut1", "-E", "--grep", "4.9$"), range(409, 500, 10)),
         (("dut1", "-E", "--grep", "4.9$", "-n", "2"), (489, 499)),
         (("dut1", "--grep", "line 49", "-n", "2"), (498, 499)),
-        (("dut1", "--since", "2026-06-22T03:59:11.5Z"), range(497, 501)),
-        (("dut1", "--until", "2026-06-22T03:58:12.3Z"), (1, 2, 3)),
+        (("dut1", "--since", "2026-06-22T03:59:01.55Z"), range(497, 501)),
+        (("dut1", "--until", "2026-06-22T03:58:12.2Z"), (1, 2, 3)),
     ],
 )
 def test_lines_are_chosen(
@@ -91,8 +96,8 @@ def test_lines_are_chosen(
 def test_several_ports_are_merged_by_time_with_their_names_before_the_lines(
     tmp_path: Path, cli: Cli
 ) -> None:
-    save(tmp_path, "dut1", b"a1\na2\na3\n", lasted_s=60)
-    save(tmp_path, "rack-04", b"b1\nb2\nb3\n", lasted_s=30)
+    save(tmp_path, "dut1", b"a1\na2\na3\n", every_ns=3 * SECOND)
+    save(tmp_path, "rack-04", b"b1\nb2\nb3\n", every_ns=2 * SECOND)
     shown = cli("logs", "dut1", "rack-04", "--state", str(tmp_path))
 
     lines = shown.out.splitlines()
@@ -195,7 +200,7 @@ async def test_in_a_terminal_colours_stay_and_a_prompt_is_written_over(tmp_path:
             prompt = await terminal.until("=> ")
             cable.prints(b"md\r\n")
             command = await terminal.until("=> md\r\n")
-            terminal.type(b"\x03")
+            terminal.child.send_signal(signal.SIGINT)
 
             assert await terminal.exit_code() == 0
         assert line.startswith(b"\x1b[32m")

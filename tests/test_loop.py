@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench_analysis import Seen, knowledge, matcher, reported, skills, watched
+from bench_analysis import Seen, get_ready, knowledge, reported, skills, watched
 from chat_server import Answer, ChatServer, Fail, Hang, Raw, Say, Script
 from serialwatch.agent.analyst import NOWHERE
 from serialwatch.agent.direct import DirectTools
@@ -21,6 +21,7 @@ from serialwatch.bundled import bundled_dir
 from serialwatch.records import Report
 
 Json = dict[str, Any]
+Call = tuple[str, Json | str]
 
 ABORT = b"""
 U-Boot 2023.01 (Jun 22 2026 - 08:38:07 +0000)
@@ -34,8 +35,8 @@ Resetting CPU ...
 resetting ...
 """
 FAULT, COMMAND = 5, 4
-READ = ("log-read", {"port": "dut1", "first": 1, "last": 12})
-DECODE = ("register-decode", {"register": "esr", "value": "0x96000004"})
+READ: Call = ("log-read", {"port": "dut1", "first": 1, "last": 12})
+DECODE: Call = ("register-decode", {"register": "esr", "value": "0x96000004"})
 GOOD: Json = {
     "title": "A read of an unmapped address made U-Boot abort",
     "class": "uboot.sync_abort",
@@ -89,8 +90,8 @@ class Result:
 
 @pytest.fixture(scope="module")
 def seen() -> Seen:
-    """Return the abort as the daemon sees it; rules are compiled before a loop runs."""
-    matcher()
+    """Return the abort as the daemon sees it."""
+    get_ready()
     return watched(ABORT)
 
 

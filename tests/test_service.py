@@ -4,6 +4,7 @@ import hashlib
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -276,3 +277,24 @@ def test_it_ends_in_order(cable: Cable, tmp_path: Path, number: int) -> None:
         assert daemon.process.wait(20) == 0
 
     assert daemon.rows("SELECT next_seq, is_clean FROM ports") == [(3, 1)]
+
+
+def test_a_database_of_a_newer_version_is_refused_and_left_alone(cable: Cable, tmp_path: Path) -> None:
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        daemon.stop()
+        path = daemon.state / "serialwatch.db"
+        with sqlite3.connect(path) as db:
+            db.execute(
+                "INSERT INTO _sqlite_migrations (migration_set, name, applied_at) VALUES ('serialwatch', 'm999_future', '')"
+            )
+        db.close()
+        before = path.read_bytes()
+        done = subprocess.run(
+            [sys.executable, "-m", "serialwatch", "run", "-c", daemon.config],
+            capture_output=True, text=True, timeout=20,
+        )  # fmt: skip
+
+    assert done.returncode == 1
+    assert "serialwatch.db" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert path.read_bytes() == before

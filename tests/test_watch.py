@@ -3,9 +3,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
-import fuzz_chunks
 import pytest
 
+import fuzz_chunks
 from serialwatch.bundled import bundled_dir
 from serialwatch.lines import Splitter
 from serialwatch.records import BlockEnd, Boot, Finding, Hit, Lines, Ready

@@ -65,6 +65,12 @@ async def gone(pid: int) -> None:
         os.close(ended)
 
 
+async def all_ended(workers: Workers) -> None:
+    """Wait until no process of a skill is left."""
+    while workers.alive:
+        await asyncio.sleep(0)
+
+
 async def run_skill(
     workers: Workers, root: Path, code: str, timeout_s: float | None = None, **about: Any
 ) -> SkillResult:
@@ -126,12 +132,11 @@ async def test_a_skill_knows_its_run(workers: Workers, tmp_path: Path) -> None:
 async def test_a_skill_that_does_not_end_is_killed(
     workers: Workers, tmp_path: Path, code: str
 ) -> None:
-    told = Told(tmp_path)
-    result = await run_skill(workers, tmp_path / "skills", TELL + code, 0.3, **told.about)
+    result = await run_skill(workers, tmp_path, code, 0.3)
 
     assert error_code(result) == "timeout"
     assert 250 < result.metadata["elapsed_ms"] < 3000
-    await within_s(5, gone(await told.pid()))
+    await within_s(5, all_ended(workers))
 
 
 async def test_the_loop_turns_while_a_skill_spins(workers: Workers, tmp_path: Path) -> None:
@@ -351,14 +356,13 @@ async def test_a_call_never_goes_above_the_caller_or_too_deep(
 
 
 async def test_a_nested_skill_ends_with_its_caller(workers: Workers, tmp_path: Path) -> None:
-    told = Told(tmp_path)
-    make_skill(tmp_path / "skills", "a-b", "await ctx.call('c-d', {})")
-    make_skill(tmp_path / "skills", "c-d", TELL + "while True: pass")
-    with opened_run([tmp_path / "skills"], **told.about) as ctx:
+    make_skill(tmp_path, "a-b", "await ctx.call('c-d', {})")
+    make_skill(tmp_path, "c-d", "while True: pass")
+    with opened_run([tmp_path]) as ctx:
         result = await workers.run("a-b", {}, ctx, 0.4)
 
     assert error_code(result) == "timeout"
-    await within_s(5, gone(await told.pid()))
+    await within_s(5, all_ended(workers))
 
 
 async def test_a_changed_skill_does_not_run(workers: Workers, tmp_path: Path) -> None:

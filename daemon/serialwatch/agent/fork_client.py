@@ -77,6 +77,11 @@ class ForkClient:
         """Return the forkserver's process."""
         return self._process.pid
 
+    @property
+    def alive(self) -> int:
+        """Return how many of its processes have not ended."""
+        return len(self._ends)
+
     def fork(self) -> Pipe:
         """Have a process started and return our end of its pipe."""
         self._jobs += 1

@@ -8,7 +8,7 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from serialwatch.agent.knowledge import Knowledge, load_knowledge
 from serialwatch.agent.queue import Work, WorkQueue
 from serialwatch.agent.role import Role, RoleError, load_role
 from serialwatch.agent.skills import Registry, load_skills
-from serialwatch.agent.standing import Standings, carried_on, is_by_model, says_the_same
+from serialwatch.agent.standing import Standing, Standings, carried_on, is_by_model, says_the_same
 from serialwatch.agent.tools import RunTools, page_texts
 from serialwatch.agent.trace import ROLE, RunRecord, memory_of
 from serialwatch.agent.worker import Quota, Workers
@@ -154,7 +154,7 @@ class Agent:
     def wake(self, order: Json) -> None:
         """Take up an incident."""
         incident = incident_from_json(order["incident"])
-        self._standings.of(incident)
+        self._standings.update(incident)
         self._add(Work("baseline", order["phase"], incident, (int(order["queue_id"]),)))
 
     def _add(self, work: Work) -> None:
@@ -200,33 +200,41 @@ class Agent:
         incident = work.incident
         standing = self._standings.of(incident)
         record = _record(work)
-        previous = standing.report or await self._stored(incident)
-        around, _ = await asyncio.gather(self._around(incident), self._logged(incident))
+        if standing.report is None:
+            standing.report = await self._stored(incident)
+        around, _, _ = await asyncio.gather(
+            self._around(incident), self._logged(incident), self._begun(incident)
+        )
         tools = self._tools(record.id, incident)
         status = "done"
         try:
-            report = await investigate(incident, tools, work.phase, previous, around)
+            report = await investigate(incident, tools, work.phase, standing.report, around)
         except Exception as exc:  # the report is owed, whatever went wrong
             log.exception("incident %d: the analysis failed", incident.id)
-            status, report = "failed", bare_report(incident, previous, type(exc).__name__)
-        will_ask, reason = self._may_ask(work)
+            status, report = "failed", bare_report(incident, standing.report, type(exc).__name__)
+        has_settled = incident.is_settled and not standing.is_settled
+        standing.is_settled |= incident.is_settled
+        will_ask, reason = self._may_ask(standing, has_settled)
         report = replace(report, cost=replace(report.cost, reason=reason))
         before, standing.baseline = standing.baseline, report
-        if previous is not None and is_by_model(previous):
-            report = replace(carried_on(previous, before, report), revision=report.revision)
-        await self._publish(report, previous, record)
+
+        def next_report(previous: Report | None) -> Report:
+            if previous is not None and is_by_model(previous):
+                return carried_on(previous, before, report)
+            return report
+
+        await self._publish(next_report, record)
         if will_ask:
             self._add(Work("model", work.phase, incident))
-        elif work.phase == "settled":
+        elif has_settled:
             await self._remember(report, record, tools)
         await self._trace(replace(record, reason=reason), tools, status)
 
     async def _model(self, work: Work) -> None:
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(self._loader, importlib.import_module, MODEL_RUN)
-        incident, setup = work.incident, self._setup
-        standing = self._standings.of(incident)
-        baseline = standing.baseline
+        setup, standing = self._setup, self._standings.of(work.incident)
+        incident, baseline = standing.incident, standing.baseline
         if baseline is None or self._role is None:
             return
         record = replace(_record(work), model=setup.model, base_url=setup.base_url)
@@ -242,40 +250,41 @@ class Agent:
             skills=self._registry.skills.values(),
             role=self._role,
         )
-        latest = standing.baseline or baseline
-        if run.report is not None:
-            report = carried_on(run.report, baseline, latest)
-        else:
+
+        def next_report(_: Report | None) -> Report:
+            latest = standing.baseline or baseline
+            if run.report is not None:
+                return carried_on(run.report, baseline, latest)
             cost = replace(
                 latest.cost, model_calls=run.model_calls, tokens=run.tokens, reason=run.reason
             )
-            report = replace(latest, cost=cost)
-        previous = standing.report or await self._stored(incident)
-        number = previous.revision + 1 if previous else 1
-        report = replace(report, revision=number)
-        await self._publish(report, previous, record)
+            return replace(latest, cost=cost)
+
+        report = await self._publish(next_report, record)
         await self._remember(report, record, tools)
         record = replace(
             record, rounds=run.rounds, notes=run.notes, tokens=run.tokens, reason=run.reason
         )
         await self._trace(record, tools, "done" if run.report else "baseline")
 
-    def _may_ask(self, work: Work) -> tuple[bool, str]:
+    def _may_ask(self, standing: Standing, has_settled: bool) -> tuple[bool, str]:
         """Tell whether a model is to be asked after this baseline; if not, why."""
         if not self._setup.base_url:
             return False, "none configured"
         if self._role is None:
             return False, f"the role {ROLE} cannot be used"
-        if work.phase != "settled":
-            standing = self._standings.of(work.incident)
+        if not standing.is_settled:
+            return False, "a model is asked once the incident has settled"
+        if not has_settled or (standing.report is not None and is_by_model(standing.report)):
             return False, standing.baseline.cost.reason if standing.baseline else ""
         now_s = time.monotonic()
-        last_s = self._asked_s.get(work.incident.fingerprint)
+        fingerprint = standing.incident.fingerprint
+        last_s = self._asked_s.get(fingerprint)
         if last_s is not None and now_s - last_s < ASK_AGAIN_S:
             return False, "the same fault was shown to the model less than 30 minutes ago"
         self._asked_s = {f: s for f, s in self._asked_s.items() if now_s - s < ASK_AGAIN_S}
-        self._asked_s[work.incident.fingerprint] = now_s
-        return True, ""
+        self._asked_s[fingerprint] = now_s
+        return True, "a model is looking at it"
 
     def _tools(self, run_id: str, incident: Incident, submit: Submit | None = None) -> RunTools:
         ctx = CtxServer(
@@ -323,11 +332,27 @@ class Agent:
         """Return the report that an earlier agent published."""
         return await self._archive.ask(lambda archive: _stored_report(archive, incident.id))
 
-    async def _publish(self, report: Report, previous: Report | None, record: RunRecord) -> None:
-        if previous is not None and says_the_same(report, previous):
-            return
-        await self._link.ask("report", {"report": report_to_json(report), "run_id": record.id})
-        self._standings.of(record.incident).report = report
+    async def _begun(self, incident: Incident) -> None:
+        try:
+            await self._link.ask("investigating", {"incident": incident.id})
+        except CoreError as exc:
+            log.debug("incident %d: %s", incident.id, exc)
+
+    async def _publish(
+        self, next_report: Callable[[Report | None], Report], record: RunRecord
+    ) -> Report:
+        """Hand in what follows the last report, unless it says the same; return it."""
+        standing = self._standings.of(record.incident)
+        async with standing.publishing:
+            previous = standing.report
+            report = next_report(previous)
+            report = replace(report, revision=previous.revision + 1 if previous else 1)
+            if previous is not None and says_the_same(report, previous):
+                return previous
+            body = {"report": report_to_json(report), "run_id": record.id}
+            await self._link.ask("report", body)
+            standing.report = report
+            return report
 
     async def _remember(self, report: Report, record: RunRecord, tools: RunTools) -> None:
         memory = memory_of(record.incident, report, record.id, tools.calls)

@@ -99,6 +99,11 @@ class Workers:
         """Return the process that starts the others, None if there is none."""
         return self._server.pid if self._server else None
 
+    @property
+    def alive(self) -> int:
+        """Return how many processes of skills have not ended."""
+        return self._server.alive if self._server else 0
+
     async def run(
         self,
         skill: Skill | str,

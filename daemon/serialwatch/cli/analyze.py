@@ -38,7 +38,7 @@ from serialwatch.wire import Json, report_to_json
     help="Exit with 1 if there is an incident so severe.",
 )
 @json_option
-def analyze(files: tuple[str, ...], fail_on: Severity | None, as_json: bool) -> None:
+def analyze(files: tuple[str, ...], fail_on: Severity | None, as_json: bool) -> int:
     """Find the faults in saved console logs; `-` reads standard input.
 
     The lines of the report are numbered as in the file.
@@ -60,7 +60,7 @@ def analyze(files: tuple[str, ...], fail_on: Severity | None, as_json: bool) -> 
         fails |= fail_on is not None and any(
             SEVERITIES.index(i.severity) >= SEVERITIES.index(fail_on) for i in found.incidents
         )
-    sys.exit(1 if fails else 0)
+    return 1 if fails else 0
 
 
 def _own(kind: str) -> list[Path]:

@@ -73,7 +73,7 @@ class Show:
 
 @click.command()
 @click.option("--once", is_flag=True, help="End by itself once all reports are in.")
-def demo(once: bool) -> None:
+def demo(once: bool) -> int:
     """Watch boards without hardware: three emulated ones, and a real U-Boot if QEMU is there.
 
     In a terminal it stays until Ctrl-C. With no terminal, or --once, it ends with exit code 0 when
@@ -81,10 +81,9 @@ def demo(once: bool) -> None:
     """
     ends = once or not sys.stdout.isatty()
     try:
-        code = asyncio.run(_demo(ends=ends))
+        return asyncio.run(_demo(ends=ends))
     except KeyboardInterrupt:
-        code = 0
-    sys.exit(code)
+        return 0
 
 
 async def _demo(*, ends: bool) -> int:

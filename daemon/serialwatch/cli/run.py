@@ -13,10 +13,14 @@ from pathlib import Path
 
 import click
 
+from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
 from serialwatch.config import Config, load_config
 from serialwatch.service.core import Service
+from serialwatch.store.database import SchemaTooNewError
 from serialwatch.store.state_dir import StateBusy, StateError
 from serialwatch.tomlfile import TomlError
+
+log = logging.getLogger(__name__)
 
 
 @click.command()
@@ -25,7 +29,7 @@ from serialwatch.tomlfile import TomlError
 )
 @click.option("--port", "ports", multiple=True, metavar="NAME=DEVICE", help="Watch this one too.")
 @click.option("--verbose", is_flag=True, help="Log what only developers want to know.")
-def run(path: Path | None, ports: tuple[str, ...], verbose: bool) -> None:
+def run(path: Path | None, ports: tuple[str, ...], verbose: bool) -> int:
     """Watch the ports of the configuration until SIGTERM; SIGHUP reads it again.
 
     Without a configuration: serialwatch run --port dut1=/dev/ttyUSB0
@@ -42,14 +46,21 @@ def run(path: Path | None, ports: tuple[str, ...], verbose: bool) -> None:
             raise TomlError(
                 ["no port to watch: name one, e.g. serialwatch run --port dut1=/dev/ttyUSB0"]
             )
-        asyncio.run(_serve(config, load))
     except TomlError as exc:
         for problem in exc.problems:
             click.echo(f"serialwatch: {problem}", err=True)
-        sys.exit(2)
+        return WRONG_USE
+    try:
+        asyncio.run(_serve(config, load))
     except (StateBusy, StateError) as exc:
-        click.echo(f"serialwatch: {exc}", err=True)
-        sys.exit(1)
+        raise CliError(str(exc), FAULT) from exc
+    except ExceptionGroup as group:
+        if (refused := group.subgroup(SchemaTooNewError)) is not None:
+            raise CliError(str(refused.exceptions[0]), FAULT) from group
+        # A fault of our own in capture: end, say where, and let systemd start us again.
+        log.critical("serialwatch failed", exc_info=group)
+        return FAULT
+    return 0
 
 
 async def _serve(config: Config, load: Callable[[], Config]) -> None:

@@ -35,7 +35,7 @@ from serialwatch.store import incidents as incident_rows
 from serialwatch.store import memories as memory_rows
 from serialwatch.store import ports as port_rows
 from serialwatch.store import retention as row_retention
-from serialwatch.store.database import Database, StoreError
+from serialwatch.store.database import Database, SchemaTooNewError, StoreError
 from serialwatch.store.log_retention import prune
 from serialwatch.store.log_writer import LogWriter
 from serialwatch.store.state_dir import StateLock
@@ -204,6 +204,12 @@ class Service:
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
         """Do what follows once the ports are read: numbers, rules, agent, people."""
         compiled = asyncio.get_running_loop().run_in_executor(self._compiler, self._compile)
+        try:
+            await self._db.opened()
+        except SchemaTooNewError:
+            raise  # waiting does not help
+        except StoreError as exc:
+            log.error("%s; it is tried again", exc)
         await self._ports.number(list(self._ports))
         await self._restore()
         await self._ports.search_with(await compiled)

@@ -46,6 +46,8 @@ class _Pair:
 
 
 def _pairs(folder: Path) -> list[_Pair]:
+    if not folder.is_dir():
+        return []
     pairs: list[_Pair] = []
     for each in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
         files = log_files(each)

@@ -16,6 +16,7 @@ from serialwatch.triggers.patterns import LineView
 from serialwatch.triggers.recent import kernel_stamp_s
 
 MAX_RAW = 4096  # bytes of a line that are judged and kept
+MAX_WINDOW = 1024  # bytes of it that fields are taken from
 MAX_TITLE = 160  # characters
 _MAX_FIELD = 120
 _GATE_LINES = 20  # within so many lines another hit of its ecosystem lets a gated rule pass
@@ -32,8 +33,13 @@ class FoundLine:
     at: Moment
     view: LineView
     raw: bytes
-    patterns: frozenset[int]
-    uses: Sequence[Uses]  # of these patterns, in their order
+    uses: Sequence[tuple[int, Uses]]  # by pattern id, in the order of ids
+    ends: Mapping[int, int]  # pattern id -> where it first ends in `view`
+
+    @property
+    def patterns(self) -> frozenset[int]:
+        """Return the ids of what matched."""
+        return frozenset(number for number, _ in self.uses)
 
 
 @dataclass(slots=True)
@@ -155,7 +161,7 @@ class Faults:
         self._set_deadline()
 
     def _remember(self, found: FoundLine) -> None:
-        for number, use in zip(sorted(found.patterns), found.uses, strict=True):
+        for number, use in found.uses:
             if use.is_remembered:
                 self._seen.setdefault(number, deque(maxlen=_REMEMBERED)).append(found.at.seq)
 
@@ -190,7 +196,7 @@ class Faults:
     ) -> list[str]:
         """Find what hits the line and return the ids; only the sharper of parent and child does."""
         candidates: dict[str, RulePatterns] = {}
-        for use in found.uses:
+        for _, use in found.uses:
             for compiled in use.rules:
                 rule = compiled.rule
                 if rule.id in ignored or (compiled.unless and not can_be_vetoed):
@@ -254,7 +260,7 @@ class Faults:
 
     def _hit(self, found: FoundLine, compiled: RulePatterns) -> Hit:
         rule = compiled.rule
-        fields = _fields(found.view, compiled)
+        fields = _fields(_window(found, compiled), compiled)
         title = _title(rule.title, fields)
         key = "|".join(fields.get(name, "") for name in rule.key)
         return Hit(
@@ -354,6 +360,19 @@ class Faults:
         if self._block:
             due.append(self._block.last_seq)
         self.deadline = min(due, default=_NEVER)
+
+
+def _window(found: FoundLine, compiled: RulePatterns) -> LineView:
+    """Return what `fields` may look at: all of a line, or 1 KiB of a long one around the match.
+
+    Few write patterns that take no quadratic time, and this runs on the loop.
+    """
+    text = found.view.text
+    if len(text) <= MAX_WINDOW:
+        return found.view
+    end = min(found.ends[number] for number in compiled.matches if number in found.ends)
+    first = max(0, end - MAX_WINDOW // 2)
+    return LineView(text[first : first + MAX_WINDOW])
 
 
 def _fields(view: LineView, compiled: RulePatterns) -> dict[str, str]:

@@ -30,6 +30,7 @@ class RulePatterns:
     """A rule with its patterns compiled; sets hold pattern ids."""
 
     rule: Rule
+    matches: frozenset[int]
     fields: tuple[Pattern, ...]
     unless: tuple[Pattern, ...]
     when: tuple[Pattern | None, ...]  # one an entry of `severity_when`
@@ -138,6 +139,7 @@ def _rule_patterns(rule: Rule, ids: Mapping[str, int], parents: Mapping[str, str
     block, needs, near = rule.block, rule.needs, rule.unless_near
     return RulePatterns(
         rule=rule,
+        matches=frozenset(ids[source] for source in rule.match),
         fields=tuple(map(compile_pattern, rule.fields)),
         unless=tuple(map(compile_pattern, rule.unless)),
         when=tuple(compile_pattern(w.match) if w.match else None for w in rule.severity_when),

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from serialwatch.records import Boot, Finding, Hit, Lines, Ready
 from serialwatch.titles import normalise
 from serialwatch.triggers.boots import OPENED_S, Banner, Boots, Start
-from serialwatch.triggers.detectors.boot_loop import BootLoop
-from serialwatch.triggers.detectors.counter import CounterRise, Counters
+from serialwatch.triggers.detectors.counter import Counters
 from serialwatch.triggers.detectors.fault import Fault
-from serialwatch.triggers.detectors.interrupt_storm import InterruptStorm
-from serialwatch.triggers.detectors.silence import Silence
-from serialwatch.triggers.detectors.storm import LineRates, Second, Storm
+from serialwatch.triggers.detectors.port import PortDetectors
+from serialwatch.triggers.detectors.storm import LineRates
 from serialwatch.triggers.faults import MAX_RAW, MAX_TITLE, Faults, FoundLine, readable
 from serialwatch.triggers.matcher import Matcher, Uses
-from serialwatch.triggers.moments import Moment, S
+from serialwatch.triggers.moments import S, Moment
 from serialwatch.triggers.patterns import LineView, compile_pattern
-from serialwatch.triggers.recent import Recent, kernel_stamp_s
-from serialwatch.triggers.ruleset import (
-    BootLoopDetector,
-    BootMarker,
-    CounterDetector,
-    InterruptStormDetector,
-    PrintedCause,
-    ResetCause,
-    SilenceDetector,
-    StormDetector,
-)
+from serialwatch.triggers.recent import Recent
+from serialwatch.triggers.ruleset import BootMarker, PrintedCause, ResetCause
 from serialwatch.triggers.typed import Typed
 from serialwatch.triggers.view import strip_escapes
 
@@ -39,8 +28,6 @@ _SLOW_BIT_RATE = 57_600
 _CAUSE_LINES = 16  # after a banner the device may still say why it started,
 _CAUSE_NS = 3 * S // 10  # but not longer than that
 _CONTEXT_LINES = 3  # before a banner: did somebody type something?
-_EXPECTED_S = {"flash": 120.0, "reset": 30.0, "note": 10.0}  # after such a marker
-_NOISY_NS = 2 * S  # after a start or an open the line may glitch
 _DOWN_LINES = 20  # what a board still prints after it said that it stops
 _FAULT_LINES = 200  # a board that is silent after an error has its incident already
 _ERRORS = ("error", "critical")
@@ -79,16 +66,14 @@ class PortWatch:
         slow = (self._options.bit_rate or _SLOW_BIT_RATE) < _SLOW_BIT_RATE
         self._quiet_ns = _SLOW_QUIET_NS if slow else QUIET_NS
         self._newest = Lines(1, 0, b"", 0, 0)
-        self._heard_ns = 0  # anything
+        self._heard_ns = 0
         self._held: tuple[Start, str] | None = None  # a start that is not told yet, its banner
-        self._partial: tuple[Moment, bytes] | None = None
         self._announced = ""  # the line in which a device said that it resets itself
+        self._partial: tuple[Moment, bytes] | None = None
         self._is_stale = False  # the partial line was judged for good
         self._is_at_prompt = False
         self._down_seq: int | None = None  # line that announced an end or a sleep
         self._fault_seq: int | None = None  # newest error
-        self._quiet_until_ns = -1  # window after a flash, reset or mark
-        self._noisy_until_ns = -1
         self._take(matcher)
 
     @property
@@ -101,12 +86,6 @@ class PortWatch:
         """Return what the port's banners have shown it to run."""
         return frozenset(self._ecosystems)
 
-    @property
-    def _last(self) -> Moment:
-        """Return where the newest complete line stands."""
-        newest = self._newest
-        return Moment(newest.first_seq + newest.count - 1, newest.mono_ns, newest.utc_ns)
-
     def fed(self, lines: Lines) -> list[Finding]:
         """Take complete lines."""
         mono_ns = lines.mono_ns
@@ -116,9 +95,8 @@ class PortWatch:
         self._recent.fed(lines.first_seq, view)
         second = self._rates.fed(lines.first_seq, lines.count, view, mono_ns)
         if second:
-            self._passed_second(second)
-        for silence in self._silences:
-            silence.heard(mono_ns)
+            self._detected(self._detectors.second(second), self._last)
+        self._detectors.heard(mono_ns)
         self._heard_ns = mono_ns
         self._partial = None
         self._is_at_prompt = False
@@ -134,8 +112,7 @@ class PortWatch:
     def partial(self, seq: int, text: bytes, mono_ns: int, utc_ns: int) -> list[Finding]:
         """Take a line that was not finished within 100 ms; it comes again when it grows or ends."""
         at = Moment(seq, mono_ns, utc_ns)
-        for silence in self._silences:
-            silence.heard(mono_ns)
+        self._detectors.heard(mono_ns)
         self._heard_ns = mono_ns
         self._partial = (at, text)
         self._is_stale = False
@@ -145,41 +122,31 @@ class PortWatch:
     def tick(self, mono_ns: int, utc_ns: int) -> list[Finding]:
         """Let time pass; call it some 20 times a second."""
         self._settle(mono_ns)
-        second = self._rates.tick(mono_ns)
-        if second:
-            self._passed_second(second)
-        for silence in self._silences:
-            if silence.is_due(mono_ns) and not self._is_silence_explained(mono_ns):
-                line, seq = self._last_said()
-                at = Moment(seq, mono_ns, utc_ns)
-                self._detected(silence.judge(line, seq, mono_ns), at)
+        if second := self._rates.tick(mono_ns):
+            self._detected(self._detectors.second(second), Moment(0, mono_ns, utc_ns))
+        if self._detectors.is_silence_due(mono_ns) and not self._is_silence_explained():
+            line, seq = self._last_said()
+            faults = self._detectors.silence(line, seq, mono_ns)
+            self._detected(faults, Moment(seq, mono_ns, utc_ns))
         return self._told()
 
     def marked(self, kind: str, mono_ns: int) -> None:
         """Note a marker: after a flash, a reset or a note restarts and noise are wanted."""
         if kind == "open":
             self.opened(mono_ns)
-        elif window_s := _EXPECTED_S.get(kind):
-            until_ns = mono_ns + round(window_s * S)
-            self._quiet_until_ns = max(self._quiet_until_ns, until_ns)
+        elif until_ns := self._detectors.marked(kind, mono_ns):
             self._boots.expect(until_ns)
 
     def opened(self, mono_ns: int) -> None:
         """Note that the port was opened; that alone resets many boards."""
         self._boots.expect(mono_ns + round(OPENED_S * S))
-        self._noisy_until_ns = max(self._noisy_until_ns, mono_ns + _NOISY_NS)
-        for rise in self._rises:
-            rise.reset()
-        for silence in self._silences:
-            silence.stop()
+        self._detectors.opened(mono_ns)
 
     def lost(self, mono_ns: int) -> list[Finding]:
-        """Note that the port is gone: nothing more comes for now."""
-        at = Moment(self._last.seq, mono_ns, self._last.utc_ns)
+        """Note that the port is gone, or the log ends: nothing more comes for now."""
         self._tell_start()
-        self._faults.quiet(self._last.seq, at)
-        for silence in self._silences:
-            silence.stop()
+        self._faults.quiet(self._last.seq, replace(self._last, mono_ns=mono_ns))
+        self._detectors.lost()
         self._partial = None
         return self._told()
 
@@ -190,15 +157,11 @@ class PortWatch:
 
     def counters(self, counters: Counters, mono_ns: int, utc_ns: int) -> list[Finding]:
         """Take the UART's error counters, about once a second."""
-        at = Moment(self._last.seq, mono_ns, utc_ns)
-        for rise in self._rises:
-            is_line_noise = not {"overrun", "buffer_overrun"} & set(rise.told.counters)
-            is_quiet = is_line_noise and mono_ns < self._noisy_until_ns
-            self._detected(rise.counted(counters, mono_ns, is_quiet=is_quiet), at)
+        self._detected(self._detectors.counters(counters, mono_ns), Moment(0, mono_ns, utc_ns))
         return self._told()
 
     def swap(self, matcher: Matcher) -> None:
-        """Go on with other rules."""
+        """Go on with other rules; detectors learn anew."""
         self._faults.forget_patterns()
         self._boots.forget_patterns()
         self._take(matcher)
@@ -206,15 +169,13 @@ class PortWatch:
     def _take(self, matcher: Matcher) -> None:
         self._matcher = matcher
         self._own_ready = matcher.ready[self._options.ready] if self._options.ready else None
-        detectors = matcher.ruleset.detectors
-        bit_rate = self._options.bit_rate
-        self._rises = [CounterRise(d) for d in detectors if isinstance(d, CounterDetector)]
-        self._loops = [BootLoop(d) for d in detectors if isinstance(d, BootLoopDetector)]
-        self._storms = [Storm(d, bit_rate) for d in detectors if isinstance(d, StormDetector)]
-        self._silences = [Silence(d) for d in detectors if isinstance(d, SilenceDetector)]
-        self._interrupts = [
-            InterruptStorm(d) for d in detectors if isinstance(d, InterruptStormDetector)
-        ]
+        self._detectors = PortDetectors(matcher.ruleset, self._options.bit_rate)
+
+    @property
+    def _last(self) -> Moment:
+        """Return where the newest complete line stands."""
+        newest = self._newest
+        return Moment(newest.first_seq + newest.count - 1, newest.mono_ns, newest.utc_ns)
 
     def _told(self) -> list[Finding]:
         if not self._out:
@@ -222,61 +183,59 @@ class PortWatch:
         out, self._out = self._out, []
         return out
 
-    # Lines
+    # Lines in which something matched
 
     def _judge(self, lines: Lines, view: bytes, hits: list[tuple[int, int]]) -> None:
         """Go through the lines in which something matched, in their order."""
         hits.sort(key=_end)
-        raw_lines: list[bytes] | None = None
-        start, line_end, index = 0, view.find(b"\n"), 0
-        patterns: set[int] = set()
-        grouped: list[tuple[int, int, int, int, set[int]]] = []
+        # Where a line starts and ends, its number in the chunk, and the first end of each pattern.
+        found: list[tuple[int, int, int, dict[int, int]]] = []
+        start, line_end, index = 0, -1, 0
+        ends: dict[int, int] = {}
         for pattern, end in hits:
-            if end > line_end or not patterns:
+            if end > line_end:
                 next_start = view.rfind(b"\n", start, end) + 1 or start
                 index += view.count(b"\n", start, next_start)
                 start, line_end = next_start, view.find(b"\n", end)
-                patterns = set()
-                grouped.append((index, start, line_end, end, patterns))
-            patterns.add(pattern)
-        for index, start, line_end, first_end, patterns in grouped:
-            if view is lines.text:
-                raw = view[start:line_end]
-            else:
-                raw_lines = raw_lines or lines.text.split(b"\n")
-                raw = raw_lines[index]
+                ends = {}
+                found.append((start, line_end, index, ends))
+            ends.setdefault(pattern, end)
+        raw_lines = None if view is lines.text else lines.text.split(b"\n")
+        for start, line_end, index, ends in found:
+            raw = view[start:line_end] if raw_lines is None else raw_lines[index]
             at = Moment(lines.first_seq + index, lines.mono_ns, lines.utc_ns)
-            shown = _window(view, start, line_end, first_end)
-            self._line(at, shown, raw.rstrip(b"\r"), patterns, start)
+            self._line(at, view[start:line_end], raw.rstrip(b"\r"), start, ends)
 
-    def _line(self, at: Moment, shown: bytes, raw: bytes, patterns: set[int], offset: int) -> None:
+    def _line(
+        self, at: Moment, shown: bytes, raw: bytes, offset: int, ends: dict[int, int]
+    ) -> None:
         """Judge one line; `offset` is where it starts in the newest chunk of the view."""
         if self._faults.deadline < at.seq:
             self._faults.passed(at.seq - 1, at)
         if self._held:
             self._tell_start_if_due(at.seq - 1)
-        found = self._found(at, shown, raw, patterns)
-        if not found.patterns:
+        found = self._found(at, shown, raw, offset, ends)
+        if not found.uses:
             return
-        numbered = list(zip(sorted(found.patterns), found.uses, strict=True))
         banners: list[Banner] = []
-        for number, use in numbered:
+        for number, use in found.uses:
             if use.shutdowns:
                 self._going_down(use, at, offset)
             if use.boots:
                 banners += self._banners(number, use, found.view, offset)
         if banners:
-            self._banner(banners, at, shown, offset)
-        for use in found.uses:
+            self._banner(banners, at, offset, readable(found.view.text)[:MAX_TITLE])
+        for _, use in found.uses:
             for cause in use.causes:
                 self._ecosystems.add(cause.ecosystem)
                 self._boots.printed(_printed_cause(cause, found.view))
-            for told in self._interrupts if use.counters else ():
-                self._counter(told, found)
+            if use.counters:
+                faults = self._detectors.counter_line(found.view, at)
+                self._detected(faults, at, found.raw)
         self._markers_of_ready(found)
         ignored = self._ignored(found, offset)
         if self._boots.is_announced and ignored is not None and not banners:
-            rules = (compiled.rule for use in found.uses for compiled in use.rules)
+            rules = (compiled.rule for _, use in found.uses for compiled in use.rules)
             if any(rule.severity in _ERRORS for rule in rules):
                 self._unseen_start()
         self._faults.line(found, ignored)
@@ -284,33 +243,41 @@ class PortWatch:
             self._tell_start_if_due(at.seq)
 
     def _judge_partial(self, at: Moment, text: bytes, *, is_stale: bool) -> None:
-        shown = strip_escapes(text)[:MAX_RAW]
-        self._prompt(at, LineView(shown))
+        shown = strip_escapes(text)
+        self._prompt(at, LineView(shown[-MAX_RAW:]))
         if not (hits := self._matcher.scan(shown)):
             return
-        found = self._found(at, shown, text, {pattern for pattern, _ in hits})
+        ends: dict[int, int] = {}
+        for pattern, end in sorted(hits, key=_end):
+            ends.setdefault(pattern, end)
+        found = self._found(at, shown, text, 0, ends)
         self._markers_of_ready(found)
         ignored = self._ignored(found, self._recent.end)
         if ignored is not None:
             self._faults.partial(found, ignored, is_stale=is_stale)
 
-    def _found(self, at: Moment, shown: bytes, raw: bytes, patterns: set[int]) -> FoundLine:
+    def _found(
+        self, at: Moment, shown: bytes, raw: bytes, offset: int, ends: dict[int, int]
+    ) -> FoundLine:
         """Check what Hyperscan found but could not be sure of."""
-        view = LineView(shown)
-        all_uses = self._matcher.uses
-        sure = frozenset(
-            number
-            for number in patterns
-            if not all_uses[number].pattern.is_anchored or view.search(all_uses[number].pattern)
-        )
-        return FoundLine(at, view, raw, sure, [all_uses[number] for number in sorted(sure)])
+        first = 0
+        if len(shown) > MAX_RAW:  # a line without end: look around what was found first
+            first = max(0, next(iter(ends.values())) - offset - MAX_RAW // 2)
+        view = LineView(shown[first : first + MAX_RAW].rstrip(b"\r"))
+        uses: list[tuple[int, Uses]] = []
+        for number in sorted(ends):
+            use = self._matcher.uses[number]
+            if not use.pattern.is_anchored or view.search(use.pattern):
+                uses.append((number, use))
+        places = {number: end - offset - first for number, end in ends.items()}
+        return FoundLine(at, view, raw, uses, places)
 
     def _ignored(self, found: FoundLine, offset: int) -> frozenset[str] | None:
         """Return the rules that are not to look at the line; None: none may."""
-        if not any(use.rules for use in found.uses):
+        if not any(use.rules for _, use in found.uses):
             return None
         ignored: set[str] = set()
-        for use in found.uses:
+        for _, use in found.uses:
             for ignore in use.ignores:
                 if not ignore.rules:
                     return None
@@ -334,7 +301,7 @@ class PortWatch:
             return False
         patterns = [compile_pattern(source) for source in sources]
         before = self._recent.lines_before(offset, _CONTEXT_LINES)
-        return any(LineView(line).has(patterns) for line in before)
+        return any(LineView(line[:MAX_RAW]).has(patterns) for line in before)
 
     def _going_down(self, use: Uses, at: Moment, offset: int) -> None:
         for shutdown in use.shutdowns:
@@ -343,14 +310,14 @@ class PortWatch:
             self._boots.going_down(shutdown.leads_to, at)
             self._down_seq = at.seq
 
-    def _banner(self, banners: list[Banner], at: Moment, shown: bytes, offset: int) -> None:
+    def _banner(self, banners: list[Banner], at: Moment, offset: int, text: str) -> None:
         banners.sort(key=lambda banner: banner.marker.stage)
         self._ecosystems.update(banner.marker.ecosystem for banner in banners)
         if banners[0].marker.stage == 0:
             self._unseen_start()  # the reset that was announced before took place
-            self._announced = readable(shown)[:MAX_TITLE]
+            self._announced = text
         if self._boots.banner(banners, at):
-            self._began(at, readable(shown)[:MAX_TITLE], offset)
+            self._began(at, text, offset)
         elif banners[0].marker.state == "kernel":
             self._recent.forget_stamps(offset)
 
@@ -366,9 +333,7 @@ class PortWatch:
         if self._boots.start:
             self._held = (self._boots.start, banner)
         self._down_seq = self._fault_seq = None
-        self._noisy_until_ns = at.mono_ns + _NOISY_NS
-        for silence in self._silences:
-            silence.learn_anew()
+        self._detectors.board_starts(at.mono_ns)
 
     def _tell_start_if_due(self, seq: int) -> None:
         """Tell a start once the device gave its cause, or when it is late to do so."""
@@ -397,8 +362,7 @@ class PortWatch:
                 is_expected=start.is_expected,
             )
         )
-        for loop in self._loops:
-            self._detected(loop.started(start), start.at)
+        self._detected(self._detectors.started(start), start.at)
 
     def _prompt(self, at: Moment, view: LineView) -> None:
         for prompt, patterns in self._matcher.prompts:
@@ -409,50 +373,36 @@ class PortWatch:
                     self._ready(at)
 
     def _markers_of_ready(self, found: FoundLine) -> None:
-        if self._own_ready is not None:
-            if self._own_ready in found.patterns:
+        for number, use in found.uses:
+            if number == self._own_ready:
                 self._ready(found.at)
-            return
-        for use in found.uses:
-            if use.ready:
+            elif use.ready and self._own_ready is None:
                 self._ecosystems.update(ready.ecosystem for ready in use.ready)
                 self._faults.prompted(found.at)
                 self._ready(found.at)
 
     def _ready(self, at: Moment) -> None:
-        if not self._boots.ready():
+        if self._boots.ready():
+            self._tell(Ready(self.port, at.seq, self._boots.number, at.mono_ns, at.utc_ns))
+            self._detectors.ready()
+
+    # Time, silence, answers
+
+    def _settle(self, mono_ns: int) -> None:
+        """Decide what silence decides."""
+        if self._held and mono_ns - self._held[0].at.mono_ns >= _CAUSE_NS:
+            self._tell_start()
+        if mono_ns - self._heard_ns < self._quiet_ns:
             return
-        self._tell(Ready(self.port, at.seq, self._boots.number, at.mono_ns, at.utc_ns))
-        for loop in self._loops:
-            loop.ready()
-        for silence in self._silences:
-            silence.learn_anew()
+        if self._partial and not self._is_stale:
+            self._is_stale = True
+            self._judge_partial(*self._partial, is_stale=True)
+        if self._faults.is_waiting:
+            at = replace(self._last, mono_ns=self._heard_ns + self._quiet_ns)
+            self._faults.quiet(self._last.seq, at)
 
-    # Detectors
-
-    def _counter(self, told: InterruptStorm, found: FoundLine) -> None:
-        for source in told.told.fields:
-            if match := found.view.search(compile_pattern(source)):
-                irq = readable(match["irq"])
-                count = sum(map(int, match["count"].split()))
-                stamp_s = kernel_stamp_s(found.view.text)
-                self._detected(told.counter(irq, count, found.at, stamp_s), found.at, found.raw)
-                return
-
-    def _passed_second(self, second: Second) -> None:
-        at = Moment(second.seq, (second.number + 1) * S, self._last.utc_ns)
-        if second.is_about_interrupts and self._interrupts:
-            for told in self._interrupts:
-                self._detected(told.passed(second), at, second.line)
-            return
-        is_quiet = at.mono_ns <= self._quiet_until_ns
-        for storm in self._storms:
-            self._detected(storm.passed(second, is_quiet=is_quiet), at)
-
-    def _is_silence_explained(self, mono_ns: int) -> bool:
-        if self._is_at_prompt or mono_ns <= self._quiet_until_ns:
-            return True
-        if self._boots.state == "shutdown":
+    def _is_silence_explained(self) -> bool:
+        if self._is_at_prompt or self._boots.state == "shutdown":
             return True
         if self._partial and _LIKE_A_PROMPT.search(strip_escapes(self._partial[1])):
             return True
@@ -469,45 +419,29 @@ class PortWatch:
         line, seq = self._recent.last_line()
         return line[:MAX_RAW], seq
 
-    def _detected(self, fault: Fault | None, at: Moment, raw: bytes = b"") -> None:
-        if not fault:
-            return
-        told = fault.detector
-        title = readable(fault.title.encode("utf-8", errors="backslashreplace"))[:MAX_TITLE]
-        self._tell(
-            Hit(
-                port=self.port,
-                trigger=told.id,
-                severity=fault.severity,
-                tier="specific",
-                title=title,
-                key=fault.key or normalise(title),
-                seq=fault.seq,
-                block_first=fault.first_seq or fault.seq,
-                boot=self._boots.number,
-                mono_ns=at.mono_ns,
-                utc_ns=at.utc_ns,
-                raw=(fault.raw or raw)[:MAX_RAW],
-                fields=dict(fault.fields),
-                knowledge=told.knowledge,
-                holdoff_s=told.holdoff_s,
+    def _detected(self, faults: Iterable[Fault], at: Moment, raw: bytes = b"") -> None:
+        for fault in faults:
+            told = fault.detector
+            title = readable(fault.title.encode("utf-8", errors="backslashreplace"))[:MAX_TITLE]
+            self._tell(
+                Hit(
+                    port=self.port,
+                    trigger=told.id,
+                    severity=fault.severity,
+                    tier="specific",
+                    title=title,
+                    key=fault.key or normalise(title),
+                    seq=fault.seq,
+                    block_first=fault.first_seq or fault.seq,
+                    boot=self._boots.number,
+                    mono_ns=at.mono_ns,
+                    utc_ns=at.utc_ns,
+                    raw=(fault.raw or raw)[:MAX_RAW],
+                    fields=dict(fault.fields),
+                    knowledge=told.knowledge,
+                    holdoff_s=told.holdoff_s,
+                )
             )
-        )
-
-    # Time and answers
-
-    def _settle(self, mono_ns: int) -> None:
-        """Decide what silence decides."""
-        if self._held and mono_ns - self._held[0].at.mono_ns >= _CAUSE_NS:
-            self._tell_start()
-        if mono_ns - self._heard_ns < self._quiet_ns:
-            return
-        if self._partial and not self._is_stale:
-            self._is_stale = True
-            self._judge_partial(*self._partial, is_stale=True)
-        if self._faults.is_waiting:
-            at = Moment(self._last.seq, self._heard_ns + self._quiet_ns, self._last.utc_ns)
-            self._faults.quiet(self._last.seq, at)
 
     def _tell(self, finding: Finding) -> None:
         """Answer with a finding, behind the start that it belongs to."""
@@ -520,25 +454,16 @@ class PortWatch:
             self._boots.faulted(at)
         if finding.severity in _ERRORS:
             self._fault_seq = finding.seq
-        is_rule = self._matcher.ruleset.detector(finding.trigger) is None
-        if is_rule and self._options.expect_faults:
-            finding = replace(finding, severity="note")
-        self._out.append(finding)
-        if is_rule:
-            irq = finding.fields.get("irq", "")
-            for told in self._interrupts:
-                self._detected(told.rule_hit(finding.trigger, irq, at), at, finding.raw)
+        if self._matcher.ruleset.detector(finding.trigger):
+            self._out.append(finding)
+            return
+        shown = replace(finding, severity="note") if self._options.expect_faults else finding
+        self._out.append(shown)
+        self._detected(self._detectors.rule_hit(finding, at), at, finding.raw)
 
 
 def _end(hit: tuple[int, int]) -> int:
     return hit[1]
-
-
-def _window(view: bytes, start: int, end: int, first_end: int) -> bytes:
-    """Return the line, or at most 4 KiB of it around what was found first."""
-    if first_end - start > MAX_RAW:
-        start = first_end - MAX_RAW // 2
-    return view[start : min(end, start + MAX_RAW)].rstrip(b"\r")
 
 
 def _printed_cause(told: BootMarker | ResetCause, view: LineView) -> PrintedCause | None:

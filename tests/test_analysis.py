@@ -1,0 +1,120 @@
+import asyncio
+import gzip
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from serialwatch.agent.knowledge import load_knowledge
+from serialwatch.agent.skills import load_skills
+from serialwatch.analysis import Analysis, analyze
+from serialwatch.bundled import bundled_dir
+from serialwatch.cli.main import run_cli
+from serialwatch.triggers.matcher import Matcher
+from serialwatch.triggers.rules import load_rules
+
+LOGS = Path(__file__).parent / "logs"
+OOPS = (
+    b"[   12.000001] Unable to handle kernel NULL pointer dereference at virtual address 0000000000000010\n"
+    b"[   12.000201] pc : foo_irq+0x14/0x80\n"
+    b"[   12.000301] ---[ end trace 0000000000000000 ]---\n"
+)
+
+
+@pytest.fixture(scope="module")
+def matcher() -> Matcher:
+    return Matcher(load_rules([bundled_dir("config/rules")]))
+
+
+def analyzed(matcher: Matcher, data: bytes) -> Analysis:
+    return asyncio.run(
+        analyze(
+            io.BytesIO(data),
+            matcher,
+            load_skills([bundled_dir("skills")]),
+            load_knowledge([bundled_dir("config/knowledge")]),
+        )
+    )
+
+
+def test_lines_are_the_files_own(matcher: Matcher) -> None:
+    found = analyzed(matcher, b"[    1.000000] hello\n" * 9 + OOPS)
+
+    (incident,) = found.incidents
+    assert (incident.trigger, incident.first_seq, found.lines) == ("linux.oops", 10, 12)
+    assert {e.seq for c in found.report.conclusions for e in c.evidence} <= {10, 11, 12}
+
+
+def test_a_line_of_many_pieces_is_one_line_of_the_file(matcher: Matcher) -> None:
+    found = analyzed(matcher, b"x" * 100_000 + b"\n" + b"y" * 70_000 + b"\n" + OOPS)
+
+    assert found.incidents[0].first_seq == 3
+    assert found.lines == 5
+
+
+def test_a_file_without_an_end_of_line_is_read_to_its_end(matcher: Matcher) -> None:
+    found = analyzed(matcher, b"[    1.000000] hello\n" + OOPS.split(b"\n", maxsplit=1)[0])
+
+    assert found.incidents[0].first_seq == 2
+
+
+def test_lines_that_end_with_cr_alone_are_lines(matcher: Matcher) -> None:
+    found = analyzed(matcher, b"[    1.000000] hello\r" * 9 + OOPS.replace(b"\n", b"\r"))
+
+    assert found.incidents[0].first_seq == 10
+
+
+def test_an_empty_file_has_nothing(matcher: Matcher) -> None:
+    found = analyzed(matcher, b"")
+
+    assert (found.lines, found.boots, found.incidents, found.report) == (0, 0, (), None)
+
+
+def test_faults_far_apart_in_the_boards_time_are_two_incidents(matcher: Matcher) -> None:
+    overrun = b"[  500.000000] ttyS1: 12 input overrun(s)\n"
+    found = analyzed(matcher, OOPS + b"[  400.000000] fine again\n" + overrun)
+
+    assert [i.trigger for i in found.incidents] == ["linux.oops", "linux.tty_input_overrun"]
+
+
+@pytest.mark.parametrize("row", (LOGS / "INDEX.tsv").read_text().splitlines()[1:])
+def test_our_own_streams_give_what_they_must(matcher: Matcher, row: str) -> None:
+    name, _, _, expected, first, resets = row.split("\t")[:6]
+    found = analyzed(matcher, (LOGS / f"{name}.log").read_bytes())
+
+    assert found.boots == int(resets)
+    if expected == "none":
+        assert [i for i in found.incidents if i.severity != "note"] == []
+        return
+    seen = {hit.trigger for i in found.incidents for hit in i.hits}
+    assert expected.split(",")[0].strip() in seen
+    assert any(abs(i.first_seq - int(first)) <= 5 or i.block_first <= int(first) <= i.last_seq for i in found.incidents)
+    assert found.report.claims.dropped == 0
+
+
+def test_json_is_one_object_a_file_in_the_agreed_form(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(OOPS)
+    (tmp_path / "b.log.gz").write_bytes(gzip.compress(b"all is well\n"))
+
+    assert run_cli(["analyze", f"{tmp_path}/a.log", f"{tmp_path}/b.log.gz", "--json"]) == 0
+
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert list(first) == ["file", "lines", "boots", "incidents", "report"]
+    assert list(first["incidents"][0]) == [
+        "rule", "severity", "title", "first_line", "block_first", "last_line", "count", "fields",
+    ]  # fmt: skip
+    assert (first["incidents"][0]["rule"], first["incidents"][0]["first_line"]) == ("linux.oops", 1)
+    assert (second["lines"], second["incidents"], second["report"]) == (1, [], None)
+
+
+def test_fail_on_turns_a_fault_into_exit_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.log").write_bytes(OOPS)
+
+    assert run_cli(["analyze", f"{tmp_path}/a.log", "--fail-on", "critical", "--json"]) == 1
+    assert run_cli(["analyze", f"{tmp_path}/a.log", "--json"]) == 0
+
+
+def test_a_missing_file_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["analyze", f"{tmp_path}/none.log"]) == 2
+    assert capsys.readouterr().err == f"serialwatch: {tmp_path}/none.log: No such file or directory\n"

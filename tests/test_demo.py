@@ -1,0 +1,77 @@
+"""The boards of the demo print what their reports promise."""
+
+import asyncio
+import io
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from serialwatch.agent.knowledge import load_knowledge
+from serialwatch.agent.skills import load_skills
+from serialwatch.analysis import analyze
+from serialwatch.bundled import bundled_dir
+from serialwatch.demo.boards import BOARDS, Board
+from serialwatch.triggers.matcher import Matcher
+from serialwatch.triggers.rules import load_rules
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda b: b.name)
+def test_a_board_fails_as_announced(board: Board) -> None:
+    text = "".join(step for step in board.steps() if isinstance(step, str))
+    matcher = Matcher(load_rules([bundled_dir("config/rules")]))
+    found = asyncio.run(
+        analyze(
+            io.BytesIO(text.encode()),
+            matcher,
+            load_skills([bundled_dir("skills")]),
+            load_knowledge([bundled_dir("config/knowledge")]),
+        )
+    )
+
+    seen = {hit.trigger for incident in found.incidents for hit in incident.hits}
+    for triggers in board.faults:
+        assert triggers & seen, f"{sorted(triggers)} not in {sorted(seen)}"
+    assert found.report is not None
+    assert found.report.claims.dropped == 0
+
+
+def test_the_emulator_prints_at_the_go_and_ends_with_its_stdin(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "serialwatch.demo.emulator", tmp_path],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert process.stdout.readline() == b"ready\n"
+        console = os.open(tmp_path / "linux-gw", os.O_RDWR | os.O_NOCTTY)
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
+        assert os.read(console, 4096).startswith(b"U-Boot SPL")
+        os.close(console)
+        process.stdin.close()
+        assert process.wait(10) == 0
+    finally:
+        process.stdout.close()
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+def test_no_board_prints_while_it_is_off(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "serialwatch.demo.emulator", tmp_path],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        process.stdout.readline()
+        console = os.open(tmp_path / "linux-gw", os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
+        with pytest.raises(BlockingIOError):
+            os.read(console, 1)
+        os.close(console)
+    finally:
+        process.stdin.close()
+        process.stdout.close()
+        process.wait(10)
