@@ -4,6 +4,7 @@ import hashlib
 import os
 import random
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -298,3 +299,21 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(cable: Cable, t
     assert "serialwatch.db" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert path.read_bytes() == before
+
+
+def test_systemd_is_told_of_ready_life_reload_and_end(cable: Cable, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(20)
+        env = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "30000000"}
+        with running(tmp_path, {"dut1": str(cable.path)}, env=env) as daemon:
+            assert manager.recv(100) == b"READY=1"
+            assert manager.recv(100) == b"WATCHDOG=1"
+            daemon.signal(signal.SIGHUP)
+            told = [manager.recv(100)]
+            while not told[-1].startswith(b"READY"):
+                told.append(manager.recv(100))
+            assert any(state.startswith(b"RELOADING=1") for state in told)
+            daemon.stop()
+            while told[-1] != b"STOPPING=1":
+                told.append(manager.recv(100))

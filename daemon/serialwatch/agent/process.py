@@ -37,7 +37,8 @@ ASK_AGAIN_S = 30 * 60.0  # a fault that a model has looked at is not shown to it
 CALLS_A_MINUTE = 20  # skill calls of one model run
 LOG_LAG_S = 0.4  # what a board printed is in its log by then, normally within 50 ms
 POLL_S = 0.02
-PORTS_LIMIT_S = 0.25
+HURRY_S = 0.4  # the first report does not wait longer for what the core knows beside the log
+PORTS_LIMIT_S = 5.0
 MODEL_RUN = "serialwatch.agent.model_run"  # imported in a thread, when a model is configured
 
 log = logging.getLogger(__name__)
@@ -301,15 +302,16 @@ class Agent:
         )
         return RunTools(ctx, self._pages, lambda name, params: self._workers.run(name, params, ctx))
 
-    async def _ports(self) -> Mapping[str, Any]:
-        body = await self._link.ask("ports", {}, PORTS_LIMIT_S)
+    async def _ports(self, limit_s: float = PORTS_LIMIT_S) -> Mapping[str, Any]:
+        body = await self._link.ask("ports", {}, limit_s)
         return body if isinstance(body, dict) else {}
 
     async def _around(self, incident: Incident) -> Surroundings:
         """Return what the daemon knows beside the log; little if the core is busy."""
         writer: str | None = None
         try:
-            state = (await self._ports()).get(incident.port)
+            limit_s = PORTS_LIMIT_S if incident.is_settled else HURRY_S
+            state = (await self._ports(limit_s)).get(incident.port)
             if isinstance(state, dict) and isinstance(state.get("writer"), str):
                 writer = state["writer"]
         except CoreError as exc:
@@ -334,7 +336,7 @@ class Agent:
 
     async def _begun(self, incident: Incident) -> None:
         try:
-            await self._link.ask("investigating", {"incident": incident.id})
+            await self._link.ask("investigating", {"incident": incident.id}, HURRY_S)
         except CoreError as exc:
             log.debug("incident %d: %s", incident.id, exc)
 

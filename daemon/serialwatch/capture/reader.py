@@ -92,6 +92,7 @@ class Reader:
         self.next_seq = 0  # of the unfinished line; 0: not numbered yet
         self.boot = 0  # for the index
         self.port: Port | None = None
+        self.beat_s = 0.0  # loop time of the last sign of life of an open port
         self._options = options
         self._is_auto = eol == "auto"
         self._eol: Eol = "cr" if eol == "cr" else "lf"
@@ -374,6 +375,7 @@ class Reader:
         opened_s = time.monotonic()
         before: UartCounters | None = None
         while True:
+            self.beat_s = asyncio.get_running_loop().time()
             await asyncio.sleep(POLL_S)
             if self._is_flapping and time.monotonic() - opened_s >= STEADY_S:
                 self._is_flapping = False

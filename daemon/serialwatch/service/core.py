@@ -25,6 +25,7 @@ from serialwatch.records import Hit, IncidentChange, Marker, Report
 from serialwatch.service import systemd
 from serialwatch.service.agent_desk import AgentDesk
 from serialwatch.service.agent_link import AgentHungError
+from serialwatch.service.beats import Beats, check_threads
 from serialwatch.service.bench import ServiceBench
 from serialwatch.service.faults import Faults
 from serialwatch.service.ports import Ports
@@ -50,7 +51,7 @@ T = TypeVar("T")
 
 TICK_S = 0.05
 SECOND_S = 1.0
-TASK_LIMIT_S = 15.0  # a task that shows no life for so long: the watchdog is no longer fed
+THREADS = ("log-writer", "log-fsync", "sqlite")  # must run as long as we do
 KEEP_ROWS_DAYS = 30  # of runs, their rounds and results
 
 
@@ -63,7 +64,7 @@ class Service:
         self._load = load
         self._stopped = asyncio.Event()
         self._reload_wanted = asyncio.Event()
-        self._beats: dict[str, float] = {}  # by task: loop time of its last sign of life
+        self._beats = Beats()
         self._problems: dict[str, str] = {}
         state = self._state = state_dir(config)
         self._db = Database(state / "serialwatch.db")
@@ -302,7 +303,7 @@ class Service:
             self._metrics.loop_lateness_seconds.observe(max(0.0, late_s))
             self._ports.tick(time.monotonic_ns(), time.time_ns())
             self._faults.tick()
-            self._beats["tick"] = loop.time()
+            self._beats.beat("tick", loop.time())
 
     async def _each_second(self) -> None:
         loop = asyncio.get_running_loop()
@@ -313,21 +314,25 @@ class Service:
             self._faults.count_open()
             if self._upkeep.tick(time.monotonic(), time.time()):
                 log.info("hourly and daily work was planned anew")
-            ages = dict(self._ages(loop.time()))
-            for task, age_s in ages.items():
+            check_threads(THREADS)
+            now_s = loop.time()
+            self._beats.beat("second", now_s)
+            if self._desk.link.pid is not None:
+                self._beats.beat("agent", self._desk.link.last_beat_s)
+            else:
+                self._beats.forget("agent")
+            for port in self._ports:
+                if port.reader.port is not None and port.reader.beat_s:
+                    self._beats.beat(f"port {port.config.name}", port.reader.beat_s)
+                else:
+                    self._beats.forget(f"port {port.config.name}")
+            for task, age_s in self._beats.ages_s(now_s).items():
                 self._metrics.task_beat_seconds.labels(task).set(age_s)
-            late = {task: age_s for task, age_s in ages.items() if age_s > TASK_LIMIT_S}
-            if late:
-                log.error(
-                    "no sign of life: %s", ", ".join(f"{t} {s:.0f} s" for t, s in late.items())
-                )
+            stuck = [task for task in self._beats.stuck(now_s) if task != "agent"]
+            if stuck:
+                log.error("no sign of life: %s", ", ".join(stuck))
             elif watchdog_s is not None:
                 systemd.notify("WATCHDOG=1")
-
-    def _ages(self, now_s: float) -> Iterator[tuple[str, float]]:
-        """Return how long ago each task of capture showed life."""
-        for task, at_s in self._beats.items():
-            yield task, now_s - at_s
 
     async def _reloads(self, tasks: asyncio.TaskGroup) -> None:
         while True:

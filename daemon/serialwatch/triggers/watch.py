@@ -15,7 +15,7 @@ from serialwatch.triggers.detectors.port import PortDetectors
 from serialwatch.triggers.detectors.storm import LineRates
 from serialwatch.triggers.faults import MAX_RAW, MAX_TITLE, Faults, FoundLine, readable
 from serialwatch.triggers.matcher import Matcher, Uses
-from serialwatch.triggers.moments import S, Moment
+from serialwatch.triggers.moments import Moment, S
 from serialwatch.triggers.patterns import LineView, compile_pattern
 from serialwatch.triggers.recent import Recent
 from serialwatch.triggers.ruleset import BootMarker, PrintedCause, ResetCause

@@ -12,7 +12,7 @@ from serialwatch.triggers.detectors.fault import Fault
 from serialwatch.triggers.detectors.interrupt_storm import InterruptStorm
 from serialwatch.triggers.detectors.silence import Silence
 from serialwatch.triggers.detectors.storm import Second, Storm
-from serialwatch.triggers.moments import S, Moment
+from serialwatch.triggers.moments import Moment, S
 from serialwatch.triggers.patterns import LineView, compile_pattern
 from serialwatch.triggers.recent import kernel_stamp_s
 from serialwatch.triggers.ruleset import (

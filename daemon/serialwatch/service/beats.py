@@ -1,0 +1,48 @@
+"""Signs of life: what the watchdog is fed for, and what it is not fed without."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+
+LIMIT_S = 15.0  # a task that shows no life for so long is stuck
+
+
+class DeadThreadError(Exception):
+    """A thread that must run for ever has ended: a fault of our own."""
+
+
+class Beats:
+    """When each task last showed life, in seconds of one monotonic clock."""
+
+    def __init__(self) -> None:
+        self._at_s: dict[str, float] = {}
+
+    def beat(self, task: str, now_s: float) -> None:
+        """Note a sign of life; from the first one on the task is expected to go on."""
+        self._at_s[task] = now_s
+
+    def forget(self, task: str) -> None:
+        """Expect nothing more of a task that has ended in order."""
+        self._at_s.pop(task, None)
+
+    def ages_s(self, now_s: float) -> Mapping[str, float]:
+        """Return how long ago each task showed life."""
+        return {task: now_s - at_s for task, at_s in self._at_s.items()}
+
+    def stuck(self, now_s: float) -> list[str]:
+        """Return the tasks that show no life."""
+        return sorted(task for task, age_s in self.ages_s(now_s).items() if age_s > LIMIT_S)
+
+
+def check_threads(names: Iterable[str]) -> None:
+    """See that each of these threads runs.
+
+    Raises:
+        DeadThreadError: one has ended.
+
+    """
+    alive = {thread.name for thread in threading.enumerate()}
+    for name in names:
+        if name not in alive:
+            raise DeadThreadError(f"the thread {name} has ended")

@@ -1,0 +1,29 @@
+import threading
+
+import pytest
+
+from serialwatch.service.beats import LIMIT_S, Beats, DeadThreadError, check_threads
+
+
+def test_a_task_without_a_sign_of_life_is_stuck() -> None:
+    beats = Beats()
+    beats.beat("tick", 100.0)
+    beats.beat("second", 100.0 + LIMIT_S)
+
+    assert beats.stuck(100.0 + LIMIT_S) == []
+    assert beats.stuck(100.1 + LIMIT_S) == ["tick"]
+    assert beats.ages_s(110.0)["tick"] == 10.0
+
+
+def test_nothing_is_expected_of_what_ended_in_order() -> None:
+    beats = Beats()
+    beats.beat("port dut1", 100.0)
+    beats.forget("port dut1")
+
+    assert beats.stuck(1000.0) == []
+
+
+def test_a_thread_that_ended_is_told() -> None:
+    check_threads([threading.main_thread().name])
+    with pytest.raises(DeadThreadError, match="log-writer has ended"):
+        check_threads(["log-writer"])
