@@ -10,46 +10,28 @@ BOB = Holder(2, Who(1002, "bob", 4200))
 
 
 def test_the_first_who_types_gets_it_and_keeps_it() -> None:
-    lease = Lease(limit_s=15)
+    lease = Lease()
 
-    assert lease.take(ALICE, 0)
-    assert lease.take(ALICE, 1)
-    assert not lease.take(BOB, 2)
+    assert lease.take(ALICE)
+    assert lease.take(ALICE)
+    assert not lease.take(BOB)
     assert lease.holder == ALICE
 
 
-def test_a_sign_of_life_keeps_it_and_silence_loses_it() -> None:
-    lease = Lease(limit_s=15)
-    lease.take(ALICE, 0)
-    lease.heard(1, 10)
-
-    assert not lease.take(BOB, 24)
-    assert lease.take(BOB, 26)
-    assert lease.is_held_by(2)
-
-
-def test_the_life_of_another_client_does_not_keep_it() -> None:
-    lease = Lease(limit_s=15)
-    lease.take(ALICE, 0)
-    lease.heard(2, 10)
-
-    assert lease.is_stale(16)
-
-
 def test_only_its_holder_releases_it() -> None:
-    lease = Lease(limit_s=15)
-    lease.take(ALICE, 0)
+    lease = Lease()
+    lease.take(ALICE)
 
     assert not lease.release(2)
     assert lease.release(1)
-    assert lease.holder is None
-    assert not lease.is_stale(1000)
+    assert lease.take(BOB)
+    assert lease.is_held_by(2)
 
 
 def test_it_can_be_stolen() -> None:
-    lease = Lease(limit_s=15)
-    lease.take(ALICE, 0)
-    lease.steal(BOB, 1)
+    lease = Lease()
+    lease.take(ALICE)
+    lease.steal(BOB)
 
     assert lease.holder == BOB
-    assert not lease.take(ALICE, 2)
+    assert not lease.take(ALICE)

@@ -51,7 +51,10 @@ class ForkServer:
                     return
 
     def _obey(self) -> bool:
-        packet, descriptors, _, _ = socket.recv_fds(self._control, MAX_PACKET, 1)
+        try:
+            packet, descriptors, _, _ = socket.recv_fds(self._control, MAX_PACKET, 1)
+        except ConnectionResetError:  # closed before it had read all that we said
+            return False
         if not packet:
             return False
         asked = json.loads(packet)

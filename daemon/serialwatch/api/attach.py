@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
@@ -92,9 +91,7 @@ class Consoles:
     def writer(self, port: str) -> Who | None:
         """Return who has the write lease of a port, None if nobody has."""
         lease = self._leases.get(port)
-        if lease is None or lease.holder is None or lease.is_stale(time.monotonic()):
-            return None
-        return lease.holder.who
+        return None if lease is None or lease.holder is None else lease.holder.who
 
     def attached(self, port: str) -> list[Json]:
         """Return who is attached to a port, as `GET /v1/ports` has it."""
@@ -139,7 +136,7 @@ class Consoles:
         """Add a client; without a pause, so that scrollback and live bytes meet exactly."""
         view = self._view(client)
         scrollback = last_lines(self._bench.recent(client.port), wish.lines)
-        lease = self._leases.setdefault(client.port, Lease(self._limits.lease_s))
+        lease = self._leases.setdefault(client.port, Lease())
         refusal = client.refusal(view)
         hello = {
             "v": 1,
@@ -177,8 +174,7 @@ class Consoles:
                 if wish.steal:
                     await self._act(client, self._take_lease(client, steal=True))
                 async for message in ws:
-                    client.heard_s = time.monotonic()
-                    self._leases[client.port].heard(client.id, client.heard_s)
+                    client.heard()
                     await self._heard(client, ws, message)
             except ConnectionError:
                 log.debug("%s: client %d went away", client.port, client.id)
@@ -194,12 +190,12 @@ class Consoles:
             while True:
                 await asyncio.sleep(self._limits.ping_s)
                 client.audit_typed(self._bench)
-                now_s = time.monotonic()
-                if self._leases[client.port].is_stale(now_s):
-                    self._release(client, "expired")
                 transport = request.transport
                 unsent = 0 if transport is None else transport.get_write_buffer_size()
-                if not client.is_alive(unsent, now_s, self._limits.stalled_s):
+                silent_s = client.tick(unsent) * self._limits.ping_s
+                if silent_s >= self._limits.lease_s:
+                    self._release(client, "expired")
+                if silent_s >= self._limits.stalled_s or client.backlog.is_full:
                     client.cut_off(request)
                     return
                 if not client.is_sending:
@@ -281,10 +277,10 @@ class Consoles:
         lease = self._leases[client.port]
         if lease.is_held_by(client.id):
             return
-        before, now_s = lease.holder, time.monotonic()
+        before = lease.holder
         if steal:
-            lease.steal(client.holder, now_s)
-        elif not lease.take(client.holder, now_s) and before is not None:
+            lease.steal(client.holder)
+        elif not lease.take(client.holder) and before is not None:
             raise BenchError(
                 "not_now",
                 f"{before.who.user} (pid {before.who.pid}) is typing on {client.port}",

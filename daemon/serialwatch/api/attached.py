@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 import logging
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,10 +40,10 @@ class Attached:
     is_read_only: bool
     backlog: Backlog = field(default_factory=Backlog)
     more: asyncio.Event = field(default_factory=asyncio.Event)
-    heard_s: float = field(default_factory=time.monotonic)  # last sign of life
     refused: str = ""  # the refusal that it was told last
     is_sending: bool = False
     sent_bytes: int = 0  # to the transport
+    _quiet_ticks: int = 0  # since the last sign of life
     _unsent_bytes: int = 0  # of them still there when it was last looked at
     _passed_bytes: int = 0  # and no longer there
     typed_bytes: int = 0  # not in the audit yet
@@ -78,7 +77,7 @@ class Attached:
             self.typed_bytes, self.typed_sum = 0, hashlib.sha256()
 
     async def send(self, ws: web.WebSocketResponse) -> None:
-        """Send what is queued, as fast as it is read; for ever if it is not (`is_alive`)."""
+        """Send what is queued, as fast as it is read; for ever if it is not (see `tick`)."""
         try:
             while True:
                 item = self.backlog.take()
@@ -93,17 +92,23 @@ class Attached:
         except ConnectionError:
             log.debug("%s: client %d went away", self.port, self.id)
 
-    def is_alive(self, unsent_bytes: int, now_s: float, limit_s: float) -> bool:
-        """Tell whether the client has read or said anything within `limit_s`.
+    def heard(self) -> None:
+        """Note a sign of life."""
+        self._quiet_ticks = 0
+
+    def tick(self, unsent_bytes: int) -> int:
+        """Return in how many ticks, this one not counted, the client showed no sign of life.
 
         A slow one answers no ping for long. But where bytes had to wait in the transport
-        (`unsent_bytes`), the kernel takes more of them only when the client has read.
+        (`unsent_bytes`), the kernel takes more of them only when the client has read. Ticks are
+        counted, not seconds: a client must not suffer for a daemon that was held up itself.
         """
         passed_bytes = self.sent_bytes - unsent_bytes
         if self._unsent_bytes and passed_bytes > self._passed_bytes:
-            self.heard_s = now_s
+            self.heard()
         self._unsent_bytes, self._passed_bytes = unsent_bytes, passed_bytes
-        return now_s - self.heard_s <= limit_s and not self.backlog.is_full
+        self._quiet_ticks += 1
+        return self._quiet_ticks - 1
 
     def cut_off(self, request: web.Request) -> None:
         """Close the connection of a client that does not read."""

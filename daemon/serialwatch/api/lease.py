@@ -19,29 +19,20 @@ class Holder:
 
 
 class Lease:
-    """The write lease of one port. Times are seconds of a monotonic clock."""
+    """The write lease of one port."""
 
-    def __init__(self, limit_s: float) -> None:
-        self._limit_s = limit_s
-        self._heard_s = 0.0
+    def __init__(self) -> None:
         self.holder: Holder | None = None
 
-    def take(self, holder: Holder, now_s: float) -> bool:
-        """Give a free or expired lease to a client; False if another client has it."""
-        if self.holder is not None and self.holder != holder and not self.is_stale(now_s):
-            return False
-        self.steal(holder, now_s)
-        return True
+    def take(self, holder: Holder) -> bool:
+        """Give a free lease to a client; False if another client has it."""
+        if self.holder is None:
+            self.holder = holder
+        return self.holder == holder
 
-    def steal(self, holder: Holder, now_s: float) -> None:
+    def steal(self, holder: Holder) -> None:
         """Give the lease to a client, whoever has it."""
         self.holder = holder
-        self._heard_s = now_s
-
-    def heard(self, client: int, now_s: float) -> None:
-        """Note a sign of life of a client."""
-        if self.is_held_by(client):
-            self._heard_s = now_s
 
     def release(self, client: int) -> bool:
         """Free the lease if this client has it; tell whether it did."""
@@ -53,7 +44,3 @@ class Lease:
     def is_held_by(self, client: int) -> bool:
         """Tell whether this client may type now."""
         return self.holder is not None and self.holder.client == client
-
-    def is_stale(self, now_s: float) -> bool:
-        """Tell whether the client that has the lease has been silent for too long."""
-        return self.holder is not None and now_s - self._heard_s > self._limit_s
