@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench_incident import START_UTC_NS
-from serialwatch.agent.analyst import NOWHERE, investigate
+from serialwatch.agent.analyst import investigate
 from serialwatch.agent.case import Surroundings
 from serialwatch.agent.direct import DirectTools
 from serialwatch.agent.knowledge import Knowledge, load_knowledge
+from serialwatch.agent.reading import NOWHERE
 from serialwatch.agent.skills import Registry, load_skills
 from serialwatch.agent.tools import RunTools
 from serialwatch.bundled import bundled_dir

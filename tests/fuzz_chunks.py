@@ -12,12 +12,13 @@ import random
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 from serialwatch.bundled import bundled_dir
 from serialwatch.lines import Eol, Splitter
 from serialwatch.records import BlockEnd, Boot, Finding, Hit, Lines, Ready
 from serialwatch.triggers.matcher import Matcher
-from serialwatch.triggers.rules import load_rules
+from serialwatch.triggers.rules import load_rules, parse_rules
 from serialwatch.triggers.watch import PortWatch
 
 CHUNKINGS_PER_STREAM = 40
@@ -102,12 +103,111 @@ PIECES = (
 )
 
 
+# Rules with short memories: in a stream of a few lines their waits and blocks run out, too.
+SHORT_RULES = r"""
+[[rule]]
+id = "fuzz.dump"
+title = "pump died"
+severity = "critical"
+match = ['^pump died', 'pump .{1,9} burnt$']
+block = { start = '^== dump', back_lines = 3, end = '^== end', max_lines = 4 }
+
+[[rule]]
+id = "fuzz.more"
+title = "more"
+severity = "error"
+match = 'says more'
+continues = true
+block = { max_lines = 3 }
+
+[[rule]]
+id = "fuzz.needs"
+title = "exception"
+severity = "error"
+match = '^exception'
+needs = { match = '^EPC', within_lines = 2 }
+
+[[rule]]
+id = "fuzz.near"
+title = "timeout"
+severity = "error"
+match = 'timeout of pump'
+unless_near = { match = 'scanning', before = 1, after = 2 }
+
+[[rule]]
+id = "fuzz.count"
+title = "flap"
+severity = "warning"
+match = 'pump flaps'
+count = { n = 2, in_s = 0.1 }
+
+[[rule]]
+id = "fuzz.gated"
+title = "wdt"
+severity = "critical"
+ecosystem = ["fuzzy"]
+match = '^wdt$'
+
+[[boot]]
+ecosystem = "fuzzy"
+match = '^FUZZ ROM'
+stage = 1
+unless_after = ['> version']
+
+[[boot]]
+ecosystem = "fuzzy"
+match = '^FUZZ APP'
+stage = 2
+alone = true
+window_s = 0.2
+
+[[cause]]
+ecosystem = "fuzzy"
+match = '^why: '
+fields = 'why: (?P<cause>.*)'
+causes = { 'dog' = "watchdog", 'soft' = "software" }
+
+[[shutdown]]
+ecosystem = "fuzzy"
+match = '^bye'
+leads_to = "restart"
+after = ['> bye']
+"""
+SHORT_PIECES = (
+    b"pump died\r\n",
+    b"pump \x1b[31mis\x1b[0m burnt\r\n",
+    b"== dump\n",
+    b"== end\n",
+    b"it says more\n",
+    b"exception 4\r\n",
+    b"EPC 80\r\n",
+    b"timeout of pump\n",
+    b"scanning\n",
+    b"pump flaps\n",
+    b"wdt\r\n",
+    b"FUZZ ROM\r\n",
+    b"FUZZ APP\r\n",
+    b"why: dog\r\n",
+    b"why: soft\r\n",
+    b"bye\n",
+    b"> bye\n",
+    b"> version\n",
+    b"x\n",
+    b"\n\n\n",
+    b"x\r\n" * 17,
+    b"pump",
+    b"\x1b]0;t\npump died\n\x07",
+    b"[  9.000000] pump died\n",
+    b"[  99.000000] x\n> dmesg\n[   9.000000] pump died\n",
+)
+
+
 def main() -> int:
     """Run as many chunkings as asked for."""
     chunkings = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     started, findings, done = time.monotonic(), 0, 0
-    matcher = bundled_matcher()
+    matcher = fuzz_matcher()
     while done < chunkings:
         seed = first + done // CHUNKINGS_PER_STREAM
         found, wrong = run_stream(matcher, seed, min(CHUNKINGS_PER_STREAM, chunkings - done))
@@ -125,9 +225,17 @@ def main() -> int:
     return 0
 
 
-def bundled_matcher() -> Matcher:
-    """Return all rules that ship."""
-    return Matcher(load_rules([bundled_dir("config/rules")]))
+def fuzz_matcher() -> Matcher:
+    """Return all rules that ship, and the ones with short memories."""
+    ships, short = load_rules([bundled_dir("config/rules")]), parse_rules(SHORT_RULES)
+    both = replace(
+        ships,
+        rules=ships.rules + short.rules,
+        boots=ships.boots + short.boots,
+        causes=ships.causes + short.causes,
+        shutdowns=ships.shutdowns + short.shutdowns,
+    )
+    return Matcher(both)
 
 
 def run_stream(matcher: Matcher, seed: int, chunkings: int) -> tuple[int, str]:
@@ -146,7 +254,8 @@ def run_stream(matcher: Matcher, seed: int, chunkings: int) -> tuple[int, str]:
 
 def random_stream(rng: random.Random) -> bytes:
     """Return a stream of pieces of consoles, a little damaged."""
-    pieces = [rng.choice(PIECES) for _ in range(rng.randint(1, 8))]
+    kinds = rng.choice(((PIECES,), (SHORT_PIECES,), (PIECES, SHORT_PIECES)))
+    pieces = [rng.choice(rng.choice(kinds)) for _ in range(rng.randint(1, 12))]
     stream = bytearray(b"".join(pieces))
     for _ in range(rng.choice((0, 0, 1, 3))):
         at = rng.randrange(len(stream) + 1)
@@ -158,7 +267,7 @@ def chunks(rng: random.Random, stream: bytes) -> list[bytes]:
     """Cut the stream at random places; now and then into single bytes."""
     if rng.random() < 0.01:
         return [stream[at : at + 1] for at in range(len(stream))]
-    cuts = [0, *sorted(rng.choices(range(len(stream)), k=rng.randint(1, 6))), len(stream)]
+    cuts = [0, *sorted(rng.choices(range(len(stream) + 1), k=rng.randint(1, 6))), len(stream)]
     return [stream[a:b] for a, b in itertools.pairwise(cuts) if a < b]
 
 

@@ -7,7 +7,13 @@ import random
 
 from serialwatch.capture.ring import MAX_UNWRITTEN_IN_ALL, Ring, RingBudget
 from serialwatch.lines import MAX_LINE, Eol, Splitter
-from serialwatch.store.log_format import Cut
+from serialwatch.store.log_format import (
+    HEADER_BYTES,
+    RECORD_BYTES,
+    Cut,
+    Record,
+    unpack_record,
+)
 from serialwatch.store.log_items import Chunk, NewFile
 
 UTC_NS = 1_782_100_692_000_000_000  # 2026-06-22T03:58:12Z
@@ -65,6 +71,13 @@ class Feed:
     def _completed(self, line: bytes) -> None:
         self.lines[self.next_seq] = line.rstrip(b"\r")
         self.next_seq += 1
+
+
+def records_in(index: bytes) -> list[Record]:
+    """Return the records behind the header of an index; torn ones are left out."""
+    starts = range(HEADER_BYTES, len(index), RECORD_BYTES)
+    found = (unpack_record(index[at : at + RECORD_BYTES]) for at in starts)
+    return [record for record in found if record is not None]
 
 
 def console(rng: random.Random) -> bytes:

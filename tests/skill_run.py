@@ -9,7 +9,7 @@ from typing import Any
 
 from serialwatch.agent.archive import Archive, logs_below
 from serialwatch.agent.context import CtxServer
-from serialwatch.agent.knowledge import Knowledge, load_knowledge
+from serialwatch.agent.knowledge import Knowledge
 from serialwatch.agent.skills import load_skills
 
 
@@ -19,14 +19,13 @@ def opened_run(
     *,
     log_dir: Path = Path("/nonexistent"),
     db_path: Path | None = None,
-    pages: Path | None = None,
+    knowledge: Knowledge | None = None,
     **about: Any,
 ) -> Iterator[CtxServer]:
     """Give a run with the skills below `skills`; `about` goes to the `CtxServer`."""
     archive = Archive(logs_below(log_dir), db_path)
-    knowledge = load_knowledge([pages]) if pages else Knowledge({})
     about.setdefault("run_id", "run-1")
     try:
-        yield CtxServer(archive, load_skills(skills), knowledge, **about)
+        yield CtxServer(archive, load_skills(skills), knowledge or Knowledge({}), **about)
     finally:
         archive.close()

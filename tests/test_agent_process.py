@@ -44,9 +44,10 @@ async def core(tmp_path: Path, board: Board) -> AsyncIterator[FakeCore]:
         yield made
 
 
-def abort(board: Board, **more: object) -> Incident:
+def abort(board: Board, after: int = 0, **more: object) -> Incident:
+    """Return the incident of the first abort that the board printed after that many lines."""
     incident = incident_at(
-        board.lines,
+        board.lines[after:],
         "Synchronous Abort",
         trigger="uboot.sync_abort",
         title="U-Boot took an exception: Synchronous Abort (esr 0x96000004)",
@@ -115,8 +116,11 @@ async def test_a_settled_incident_is_remembered_with_its_sources(
 async def test_a_memory_is_found_again_by_the_next_agent(tmp_path: Path, board: Board) -> None:
     async with FakeCore(tmp_path) as first:
         await first.finished(first.wake("settled", abort(board)))
+    printed = len(board.lines)
+    board.prints(ABORT, b"U-Boot")
     async with FakeCore(tmp_path) as second:
-        await second.finished(second.wake("settled", abort(board, id=18, seen_before=(17,))))
+        again = abort(board, printed, id=18, seen_before=(17,))
+        await second.finished(second.wake("settled", again))
 
     claims = [c.claim for c in second.reports[0].conclusions]
     assert any(c.startswith("Seen before: 1 time on this bench (#17)") for c in claims)
@@ -305,6 +309,22 @@ async def test_a_model_that_fails_leaves_the_baseline_marked(tmp_path: Path, boa
         assert core.traces[-1].run.reason == second.cost.reason
         assert core.traces[-1].run.exit_status == "baseline"
         assert [m["source"] for m in core.memories] == ["rule"]
+
+
+async def test_an_endpoint_that_is_no_url_leaves_the_baseline_marked(
+    tmp_path: Path, board: Board
+) -> None:
+    async with FakeCore(tmp_path, base_url="http://[", model="tiny") as core:
+        await core.finished(core.wake("settled", abort(board)))
+        await core.until(lambda: len(core.traces) == 2)
+
+        assert core.reports[-1].cost.reason.endswith(
+            "base_url is no URL such as http://127.0.0.1:8080/v1"
+        )
+        await core.finished(core.wake("outcome", abort(board, outcome="halted")))
+        assert core.reports[-1].cost.reason.endswith(
+            "base_url is no URL such as http://127.0.0.1:8080/v1"
+        )
 
 
 async def test_the_same_fault_is_not_shown_to_a_model_twice(tmp_path: Path, board: Board) -> None:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,48 @@ async def test_every_word_of_every_report_stands_a_second_check(path: Path) -> N
         assert report.claims.dropped == 0
         assert again.dropped == again.changed == ()
         assert report.conclusions
+
+
+async def test_altered_claims_and_citations_are_caught() -> None:
+    """Seed each report with one lie after another: a changed number, line or quote."""
+    lies = caught = 0
+    for path in sorted(LOGS.glob("*.log")):
+        seen = watched(path)
+        for incident in seen.incidents:
+            report, tools = await reported(seen, incident)
+            for true in report.conclusions:
+                for lie in _lies(true):
+                    draft = replace(report, conclusions=(lie,))
+                    told = verify(draft, tools.ledger, tools.results, incident, tools.pages)
+                    kept = told.report.conclusions
+                    lies += 1
+                    caught += not kept or not _is_in(lie, true, kept[0])
+
+    assert lies > 60
+    assert caught == lies
+
+
+def _is_in(lie: Conclusion, true: Conclusion, kept: Conclusion) -> bool:
+    """Tell whether what was false in `lie` is still in what the verifier kept of it."""
+    if lie.claim != true.claim:
+        return kept.claim == lie.claim
+    return bool((set(lie.evidence) - set(true.evidence)) & set(kept.evidence))
+
+
+def _lies(true: Conclusion) -> Iterator[Conclusion]:
+    for number in re.finditer(r"\d{2,}", true.claim):
+        if "exitcode" in true.claim or "L" in true.claim[number.start() - 1 : number.start()]:
+            continue
+        digits = number.group()
+        other = digits.translate(str.maketrans("0123456789", "7382915064"))
+        yield replace(true, claim=true.claim.replace(digits, other))
+    for at, evidence in enumerate(true.evidence):
+        for wrong in (
+            replace(evidence, seq=evidence.seq + 4000),
+            replace(evidence, port="dut9"),
+            replace(evidence, quote="watchdog: this line was never printed"),
+        ):
+            yield replace(true, evidence=(wrong,) if at == 0 else (*true.evidence[:at], wrong))
 
 
 async def test_a_fault_without_a_line_is_told_by_its_neighbours_in_time() -> None:

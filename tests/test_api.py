@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import socket
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -246,43 +247,35 @@ def groups(view: bool, write: bool) -> Policy:
     ],
 )
 async def test_the_peer_decides_what_is_allowed(
-    tmp_path: Path, policy: Policy, may_view: int, may_annotate: int, may_write: int
+    policy: Policy, may_view: int, may_annotate: int, may_write: int
 ) -> None:
-    async with serving(tmp_path, policy=policy) as bench:
-        bench.kept = {17: IncidentView(incident(17))}
-        os.chmod(tmp_path / "sw", 0o666)
-        for parent in tmp_path.parents[:3]:
-            os.chmod(parent, 0o755)
-        os.chmod(tmp_path, 0o755)
-        os.seteuid(12345)  # SO_PEERCRED tells the effective uid at connect
-        try:
-            async with client(tmp_path) as http:
-                got = {}
-                for method, address, body in [
-                    ("GET", "/v1/ports", None),
-                    ("GET", "/v1/incidents/17", None),
-                    ("POST", "/v1/ports/dut1/mark", {"text": "x"}),
-                    ("POST", "/v1/incidents/17/mute", {}),
-                    ("POST", "/v1/ports/dut1/send", {"text": "x"}),
-                    ("POST", "/v1/ports/dut1/reset", {}),
-                ]:
-                    async with http.request(method, address, json=body) as answer:
-                        got[address] = answer.status
-                        if answer.status == 403:
-                            assert (await error_of(answer))["code"] == "not_allowed"
-        finally:
-            os.seteuid(0)
+    asked: list[tuple[str, str, dict[str, str] | None, int]] = [
+        ("GET", "/v1/ports", None, may_view),
+        ("GET", "/v1/incidents/17", None, may_view),
+        ("POST", "/v1/ports/dut1/mark", {"text": "x"}, may_annotate),
+        ("POST", "/v1/incidents/17/mute", {}, may_annotate),
+        ("POST", "/v1/ports/dut1/send", {"text": "x"}, may_write),
+        ("POST", "/v1/ports/dut1/reset", {}, may_write),
+    ]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        async with serving(folder, policy=policy) as bench:
+            bench.kept = {17: IncidentView(incident(17))}
+            (folder / "sw").chmod(0o666)
+            os.seteuid(12345)  # SO_PEERCRED tells the effective uid at connect
+            try:
+                async with client(folder) as http:
+                    for method, address, body, status in asked:
+                        async with http.request(method, address, json=body) as answer:
+                            assert answer.status == status, address
+                            if status == 403:
+                                assert (await error_of(answer))["code"] == "not_allowed"
+            finally:
+                os.seteuid(0)
 
-        assert got == {
-            "/v1/ports": may_view,
-            "/v1/incidents/17": may_view,
-            "/v1/ports/dut1/mark": may_annotate,
-            "/v1/incidents/17/mute": may_annotate,
-            "/v1/ports/dut1/send": may_write,
-            "/v1/ports/dut1/reset": may_write,
-        }
-        sent = b"x" if may_write == 200 else b""
-        assert bench.by_name["dut1"].cable.received() == sent
+            sent = b"x" if may_write == 200 else b""
+            assert bench.by_name["dut1"].cable.received() == sent
 
 
 async def test_what_the_daemon_has_started_may_only_view(tmp_path: Path) -> None:

@@ -200,6 +200,22 @@ async def test_the_lease_can_be_stolen_and_its_old_holder_types_no_more(tmp_path
         assert await received(bench, 2) == b"ab"
 
 
+async def test_no_line_is_lost_while_the_lease_goes_to_and_fro(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, attached(tmp_path) as one, attached(tmp_path) as two:
+        printed = b""
+        for number in range(100):
+            line = b"line %d of a board that prints on\r\n" % number
+            bench.by_name["dut1"].cable.prints(line)
+            printed += line
+            await (one, two)[number % 2].ws.send_str('{"steal": true}')
+            await one.until("lease")
+        await one.until_size(len(printed))
+        await two.until_size(len(printed))
+
+        assert one.data == two.data == printed
+        assert bench.by_name["dut1"].cable.received() == b""
+
+
 async def test_steal_can_be_asked_for_when_attaching(tmp_path: Path) -> None:
     async with serving(tmp_path), attached(tmp_path) as one:
         await one.ws.send_bytes(b"a")

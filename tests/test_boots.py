@@ -171,6 +171,13 @@ def test_a_software_reset_is_a_crash_behind_a_panic_and_else_the_programs_own() 
     assert crashed.expected() == [False, False]
 
 
+def test_a_reset_that_the_chip_says_the_host_asked_for_is_expected() -> None:
+    by_usb = "rst:0x15 (USB_UART_CHIP_RESET),boot:0x8 (SPI_FAST_FLASH_BOOT)"
+    board = Board().says("ESP-ROM:esp32c3-api1-20210207", "Build:Feb  7 2021", by_usb)
+
+    assert (board.causes(), board.expected()) == (["commanded"], [True])
+
+
 def test_waking_up_from_deep_sleep_is_an_expected_start() -> None:
     board = Board().says(ESP_ROM, ESP_POWER)
     for _ in range(4):

@@ -14,6 +14,7 @@ from sqlite_utils import Database
 
 from saved_log import SavedLog
 from serialwatch.agent.context import CtxServer
+from serialwatch.agent.knowledge import Knowledge, load_knowledge
 from serialwatch.agent.results import MAX_OUTPUT, error_code
 from serialwatch.agent.skills import load_skills
 from serialwatch.agent.worker import Workers
@@ -63,8 +64,13 @@ class Bench:
         return result
 
 
+@pytest.fixture(scope="module")
+def pages() -> Knowledge:
+    return load_knowledge([bundled_dir("config/knowledge")])
+
+
 @pytest_asyncio.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+async def bench(tmp_path: Path, pages: Knowledge) -> AsyncIterator[Bench]:
     log = SavedLog(tmp_path / "log")
 
     async def submit(report: dict[str, Any]) -> dict[str, Any]:
@@ -78,7 +84,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
             [bundled_dir("skills")],
             log_dir=tmp_path / "log",
             db_path=tmp_path / "serialwatch.db",
-            pages=bundled_dir("config/knowledge"),
+            knowledge=pages,
             port="dut1",
             submit_report=submit,
         ) as ctx:

@@ -248,7 +248,9 @@ async def test_our_messages_stand_on_lines_of_their_own(tmp_path: Path) -> None:
         assert gone.startswith(b"\r\n\x1b[2m")
         assert "── dut1 is absent: unplugged; this".encode() in gone
         assert again.startswith(b"\x1b[22m\r\n")
-        assert "── incident 17: critical: U-Boot took".encode() in opened
+        assert (
+            "── incident 17: critical: U-Boot took a synchronous… → serialwatch".encode() in opened
+        )
 
 
 async def test_a_terminal_that_is_stopped_is_told_how_much_it_has_missed(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_errors_and_losses_are_counted_in_words(board: ThreadedBench) -> None:
         replace(view, uart_errors={"overrun": 3, "framing": 0}, next_seq=48_237),
         replace(view, uart_errors={"overrun": 1, "framing": 2}, lost_bytes={"log": 5, "client": 9}),
         replace(view, uart_errors={}, log_problem="No space left on device"),
-        replace(view, state="flapping", problem="12 plugs/30s"),
+        replace(view, state="flapping", reconnects=12, problem="hung up: 5 times within 30 s"),
         replace(view, state="absent", problem="/dev/x: no such device\x1b[2J"),
     ]
     lines = [line.plain for line in table(_COLUMNS, rows_of(views, STARTED_UTC_NS + 9 * n), None)]
@@ -87,8 +87,9 @@ def test_errors_and_losses_are_counted_in_words(board: ThreadedBench) -> None:
     assert "  3 overruns  " in lines[1]
     assert "  1 overrun, 2 framing, 5 bytes lost  " in lines[2]
     assert lines[4].strip() == "log: No space left on device"
-    assert "  12 plugs/30s  " in lines[5]
-    assert lines[7].strip() == "/dev/x: no such device\\x1b[2J"
+    assert "  12 plugs  " in lines[5]
+    assert lines[6].strip() == "hung up: 5 times within 30 s"
+    assert lines[8].strip() == "/dev/x: no such device\\x1b[2J"
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120])

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import importlib
+import os
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
 from pathlib import Path
 
 import click
 import pytest
 
 from bench_cli import COMMAND, Cli
-from serialwatch.cli.client import socket_places
+from serialwatch.cli import client
+from serialwatch.cli.client import find_daemon, socket_places
 from serialwatch.cli.main import SECTIONS, run_cli
+from serialwatch.config import run_dir
 
 
 @pytest.fixture
@@ -178,8 +184,6 @@ def test_the_users_own_daemon_is_looked_for_before_the_systems(
 def test_commands_look_where_a_daemon_of_this_user_listens(
     runtime: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from serialwatch.config import run_dir
-
     monkeypatch.setattr("os.geteuid", lambda: 1001)
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     environ = {}
@@ -190,10 +194,38 @@ def test_commands_look_where_a_daemon_of_this_user_listens(
     assert run_dir() / "serialwatch.sock" == socket_places(environ, 1001)[0]
 
 
-def test_an_answer_that_is_none_is_told(cli: Cli, tmp_path: Path) -> None:
-    import socket
-    import threading
+def test_a_socket_that_nobody_serves_any_more_does_not_hide_the_systems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, system = tmp_path / "own", tmp_path / "system"
+    monkeypatch.setattr(client, "socket_places", lambda *_: [own, system])
+    with socket.socket(socket.AF_UNIX) as left_behind:
+        left_behind.bind(str(own))
 
+        assert find_daemon(None).path == system
+        left_behind.listen()
+        assert find_daemon(None).path == own
+        assert find_daemon("named").path == Path("named")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_who_may_not_use_the_socket_is_told_the_group(cli: Cli) -> None:
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{folder}/sw")
+        listener.listen()
+        os.seteuid(12345)
+        try:
+            told = cli("ports", "--socket", f"{folder}/sw").err
+        finally:
+            os.seteuid(0)
+
+    assert told == (
+        f"serialwatch: {folder}/sw: permission denied: an administrator can add you to group "
+        "serialwatch (then log in again)\n"
+    )
+
+
+def test_an_answer_that_is_none_is_told(cli: Cli, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "sw"))
         listener.listen()

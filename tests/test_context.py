@@ -13,6 +13,7 @@ from sqlite_utils import Database
 
 from saved_log import START_NS, S, SavedLog
 from serialwatch.agent.context import CtxServer
+from serialwatch.agent.knowledge import load_knowledge
 from serialwatch.agent.log_query import MAX_CHARS
 from serialwatch.agent.results import RefusedError
 from serialwatch.records import Incident, Marker, SkillResult
@@ -39,7 +40,7 @@ def ctx(tmp_path: Path, log: SavedLog) -> Iterator[CtxServer]:
         [],
         log_dir=tmp_path / "log",
         db_path=tmp_path / "serialwatch.db",
-        pages=tmp_path / "pages",
+        knowledge=load_knowledge([tmp_path / "pages"]),
         port="dut1",
         incident=1,
     ) as made:

@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 
 from serialwatch.bundled import bundled_dir
-from serialwatch.records import Finding, Hit, Lines
+from serialwatch.records import Boot, Finding, Hit, Lines
 from serialwatch.triggers.detectors.counter import Counters
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.rules import load_rules
@@ -144,6 +144,14 @@ def test_three_unexpected_starts_in_two_minutes_are_a_loop_told_once() -> None:
         "the board restarts over and over: 3 starts in 2 s, after a watchdog reset"
     )
     assert loop[0].fields["cause"] == "watchdog"
+
+
+def test_the_loop_itself_is_no_crash_that_explains_the_next_start() -> None:
+    bench = Bench()
+    for _ in range(6):
+        bench.says(U_BOOT, "x", after_s=5).waits(1)
+
+    assert {f.cause for f in bench.found if isinstance(f, Boot)} == {"unknown"}
 
 
 def test_a_loop_that_stopped_and_comes_back_is_told_again() -> None:

@@ -68,16 +68,19 @@ def test_a_mebibyte_without_an_end_loses_nothing_and_is_not_kept() -> None:
     assert text.count(b"\n") == 64
 
 
-def test_a_console_of_crs_alone_is_told_by_the_first_byte_after_4_kib() -> None:
+def test_a_console_of_crs_alone_is_told_by_what_follows_a_cr_after_4_kib() -> None:
     bar = b"\r#" * (AUTO_CR_AFTER // 2)
 
     assert Splitter().cr_switch(bar) is None
+    assert Splitter().cr_switch(bar + b"\r") is None
     assert Splitter().cr_switch(bar + b"\r#") == AUTO_CR_AFTER + 1
-    assert Splitter().cr_switch(bar + b"#") == AUTO_CR_AFTER
+    assert Splitter().cr_switch(bar + b"###\r\r#") == AUTO_CR_AFTER + 5
+    assert Splitter().cr_switch(bar[1:] + b"\r#") == AUTO_CR_AFTER
     assert Splitter().cr_switch(bar + b"\r\r\n##") is None
     assert Splitter().cr_switch(bar[:-2] + b"\n" + bar) is None
     assert Splitter().cr_switch(b"#" * 5000 + b"\r\n") is None
     assert Splitter().cr_switch(b"#" * 5000 + b"\r#") == 5001
+    assert Splitter("cr").cr_switch(bar + b"\r#") is None
 
 
 def test_a_cr_at_the_end_of_a_chunk_is_judged_with_the_next() -> None:
@@ -188,18 +191,12 @@ def test_no_chunking_changes_where_a_cr_console_is_found_out() -> None:
 
 
 def _cr_switch_by_bytes(data: bytes) -> int | None:
-    starts = _by_bytes(data, "lf")[2]
-    pending = iter([*starts[1:], len(data) + 1])
-    start, following = 0, next(pending)
-    in_line = 0
-    has_cr = False
+    starts = set(_by_bytes(data, "lf")[2])
+    start = 0
     for at, byte in enumerate(data):
-        if at == following:
-            start, following, in_line, has_cr = at, next(pending), 0, False
-        in_line = at - start
-        if in_line >= MAX_LINE:
-            continue  # the end of a cut line
-        if in_line >= AUTO_CR_AFTER and has_cr and byte not in b"\r\n":
+        if at in starts:
+            start = at
+        is_in_line = AUTO_CR_AFTER <= at - start < MAX_LINE  # not in the end of a cut one
+        if is_in_line and data[at - 1] == 13 and byte not in b"\r\n":
             return at
-        has_cr = has_cr or byte == 13
     return None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from log_feed import MS, UTC_NS, chunked, console
+from log_feed import MS, UTC_NS, chunked, console, records_in
 from serialwatch.lines import LINE, MAX_LINE, Eol
 from serialwatch.store.log_format import (
     HEADER_BYTES,
@@ -26,7 +26,6 @@ from serialwatch.store.log_format import (
     log_name,
     pack_header,
     pack_record,
-    records_in,
     unpack_header,
     unpack_record,
 )
@@ -44,7 +43,7 @@ def crc16(data: bytes) -> int:
 
 
 def records(raw: bytes) -> list[Record]:
-    return list(records_in(bytes(HEADER_BYTES) + raw))
+    return records_in(bytes(HEADER_BYTES) + raw)
 
 
 def test_a_header_is_these_128_bytes() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from log_feed import MS, UTC_NS, Feed, chunked, console
 from serialwatch.records import Line
 from serialwatch.store.log_appender import LogAppender
@@ -89,7 +90,12 @@ def test_an_unfinished_line_at_the_end_says_so_until_its_file_ends(log: Log) -> 
 def test_an_empty_log_has_no_lines(tmp_path: Path) -> None:
     view = PortLog(tmp_path / "nothing", "dut1")
 
-    assert (view.bounds(), list(view.lines()), view.line(1), view.seq_at(0)) == (None, [], None, None)
+    assert (view.bounds(), list(view.lines()), view.line(1), view.seq_at(0)) == (
+        None,
+        [],
+        None,
+        None,
+    )
     assert (view.boots(), view.gaps()) == ([], [])
 
 
@@ -118,10 +124,10 @@ def test_a_range_a_limit_and_both_directions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("eol", ["lf", "cr"])
 def test_whatever_was_printed_is_read_back(tmp_path: Path, eol: str) -> None:
     rng = random.Random(10)
-    for run in range(12):
+    for run in range(6):
         folder = tmp_path / f"{run}"
         folder.mkdir()
-        log = Log(folder, rotate_bytes=rng.choice([1, 5_000, 60_000, 1 << 30]), eol=eol)
+        log = Log(folder, rotate_bytes=rng.choice([700, 5_000, 60_000, 1 << 30]), eol=eol)
         for _ in range(rng.randrange(1, 5)):
             for chunk in chunked(rng, console(rng)):
                 log.prints(chunk, after_ms=rng.choice([0, 0, 1, 30]))
@@ -175,7 +181,9 @@ async def test_it_reads_while_the_writer_writes(tmp_path: Path) -> None:
                 if seqs != list(range(1, len(seqs) + 1)):
                     wrong.append(f"numbers {seqs[:3]}..{seqs[-3:]} of {len(seqs)}")
                 wrong.extend(
-                    f"{line}" for line in lines if line.is_complete and line.raw != b"line %d" % line.seq
+                    f"{line}"
+                    for line in lines
+                    if line.is_complete and line.raw != b"line %d" % line.seq
                 )
 
     thread = threading.Thread(target=read)
@@ -206,6 +214,7 @@ def test_the_end_of_a_long_log_and_a_line_in_its_middle_are_read_without_the_res
     for _ in range(250):
         for at in range(0, len(block), 4000):
             log.prints(block[at : at + 4000], after_ms=2)
+        log.write()
     view = log.view()
     log.end()
     list(view.lines(last=1))  # the list of boots is read once
@@ -360,7 +369,7 @@ def test_a_missing_or_torn_index_costs_times_but_no_line(log: Log, keep: int | N
     assert view.bounds() == (1, 2000)
     times = [line.utc_ns for line in view.lines()]
     assert times == sorted(times)
-    assert times[0] == UTC_NS
+    assert UTC_NS <= times[0] <= UTC_NS + 30 * MS
     assert not index.exists() if keep is None else index.read_bytes() == content[:keep]
 
 

@@ -10,12 +10,13 @@ import pytest
 
 from bench_analysis import Seen, get_ready, knowledge, reported, skills, watched
 from chat_server import Answer, ChatServer, Fail, Hang, Raw, Say, Script
-from serialwatch.agent.analyst import NOWHERE
 from serialwatch.agent.direct import DirectTools
-from serialwatch.agent.loop import NORMAL, Limits, ModelRun
-from serialwatch.agent.model_run import ask_model
+from serialwatch.agent.loop import NORMAL, Limits
+from serialwatch.agent.model_run import ask_model, open_model
+from serialwatch.agent.reading import NOWHERE
 from serialwatch.agent.role import load_role
 from serialwatch.agent.tools import RunTools
+from serialwatch.agent.trace import ModelRun
 from serialwatch.agent.verifier import verify
 from serialwatch.bundled import bundled_dir
 from serialwatch.records import Report
@@ -109,9 +110,7 @@ async def investigated(
             "settled",
             baseline,
             NOWHERE,
-            base_url=base_url or server.base_url,
-            model="tiny",
-            api_key="",
+            chat=open_model(base_url or server.base_url, "tiny", ""),
             open_tools=lambda submit: direct.open("run-1", incident.id, submit),
             skills=skills().skills.values(),
             role=load_role([bundled_dir("config/roles")], "log-detective"),

@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from serialwatch.triggers.matcher import Matcher
-from serialwatch.triggers.patterns import PatternError
+from serialwatch.triggers.pattern_tree import PatternError
 from serialwatch.triggers.rules import parse_rules
 from serialwatch.triggers.ruleset import RuleSet
 

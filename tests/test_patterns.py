@@ -4,9 +4,9 @@ import random
 
 import pytest
 
+from serialwatch.triggers.pattern_tree import PatternError
 from serialwatch.triggers.patterns import (
     LineView,
-    PatternError,
     check_compiles,
     compile_database,
     compile_pattern,

@@ -37,20 +37,6 @@ def test_the_newest_256_kib_are_kept() -> None:
         ring.remember(sent[at : at + 1000])
 
     assert ring.recent() == sent[-KEPT_BYTES:]
-    assert ring.total_bytes == len(sent)
-
-
-def test_a_client_that_fell_behind_learns_how_much_it_missed() -> None:
-    ring = ring_of()
-    ring.remember(b"a" * 10)
-
-    assert ring.tail(4) == (4, b"a" * 6)
-    assert ring.tail(10) == (10, b"")
-    ring.remember(b"b" * 3 * KEPT_BYTES)
-    first, data = ring.tail(10)
-    assert first + len(data) == ring.total_bytes
-    assert first > 10
-    assert len(data) >= KEPT_BYTES
 
 
 def test_the_writer_gets_everything_in_order() -> None:

@@ -254,3 +254,9 @@ def test_a_rule_and_a_detector_are_explained_in_words() -> None:
     assert "`starts` unexpected starts" in detector
     with pytest.raises(KeyError):
         explain_rule(loaded, "no.such")
+
+
+def test_the_example_of_a_gated_rule_is_tried_on_a_port_of_its_ecosystem() -> None:
+    gated = VALVE + 'ecosystem = ["plant"]\n'
+
+    assert check_rules(parse_rules(gated)) == []

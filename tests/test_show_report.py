@@ -191,6 +191,16 @@ def test_a_report_that_is_not_on_disk_says_so() -> None:
     assert lines[-1].startswith("Stored           not on disk yet")
 
 
+def test_a_hypothesis_that_a_conclusion_states_is_not_told_again() -> None:
+    guesses = tuple(
+        Hypothesis("x.y", text, 0.5, "open")
+        for text in ("dut2 shares the rail.", "one", "two", "three", "four")
+    )
+    lines = plain(None, replace(REPORT, hypotheses=guesses))
+
+    assert "Also possible    one · two · three" in lines
+
+
 def test_many_earlier_ones_are_counted() -> None:
     seen = tuple(Earlier(n) for n in range(1, 9))
 

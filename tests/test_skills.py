@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,17 @@ def test_what_anybody_may_write_to_is_refused(tmp_path: Path) -> None:
     (broken,) = load_skills([tmp_path]).broken
 
     assert broken.findings[0].code == "SW051"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_skill_that_writes_must_belong_to_us(tmp_path: Path) -> None:
+    for name, risk in (("a-b", "L1"), ("c-d", "L2")):
+        os.chown(make_skill(tmp_path, name, risk=risk) / "main.py", 12345, 12345)
+
+    registry = load_skills([tmp_path])
+
+    assert list(registry.skills) == ["a-b"]
+    assert "uid 12345" in registry.broken[0].findings[0].text
 
 
 def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:

@@ -142,6 +142,10 @@ def test_a_short_line_may_be_quoted_whole() -> None:
         "Task irq99 did it.",
         "The address deadbeef was used.",
         "It took 12.5 s.",
+        "Boot 7 shows it; so does boot 9.",
+        "Incident 4 was the same.",
+        "It is the same as #5.",
+        "It came 17 times.",
     ],
 )
 def test_numbers_that_are_nowhere_sink_a_claim(text: str) -> None:
@@ -154,7 +158,7 @@ def test_numbers_that_are_nowhere_sink_a_claim(text: str) -> None:
         "esr 0x96000004 on dut1, boot 1.",
         "The reset came 3 lines after the abort.",
         "It took 0.03 s, that is 30 ms.",
-        "Incident 17 was printed once.",
+        "This is incident 17 (#17) of boot 1; boot #2 followed.",
         "Two things happened.",
     ],
 )

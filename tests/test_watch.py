@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from functools import cache
 
@@ -528,8 +529,45 @@ def test_a_clock_that_starts_anew_without_a_banner_hides_no_fault() -> None:
     assert triggers(feed.lines("[    2.000000] Kernel panic - not syncing: x")) == ["linux.panic"]
 
 
+def test_a_restart_in_the_midst_of_a_chunk_makes_older_stamps_worthless() -> None:
+    feed = Feed(bundled())
+    feed.lines(
+        "[ 5000.000000] usb 1-1: new", "root@dut:~# dmesg", "U-Boot 2023.01 (Jun 22 2026)", "x"
+    )
+
+    assert triggers(feed.lines("[    2.000000] Kernel panic - not syncing: x")) == ["linux.panic"]
+
+
+def test_a_long_replay_is_still_known_for_one() -> None:
+    feed = Feed(bundled())
+    feed.lines("[ 5000.000000] usb 1-1: new", "root@dut:~# dmesg")
+    for number in range(300):
+        feed.lines(*[f"[ {number:4}.{n:06}] eth0: some line of a kernel" for n in range(5)])
+
+    assert triggers(feed.lines("[  300.000000] Kernel panic - not syncing: x")) == []
+
+
+def test_a_fault_deep_in_a_line_without_end_is_found_with_its_fields() -> None:
+    line = "x" * 9000 + "[   12.345678] irq 33: nobody cared (try booting)" + "y" * 6000
+    hit = hits(Feed(bundled()).lines(line))[0]
+
+    assert (hit.trigger, hit.fields["irq"], len(hit.raw)) == ("linux.irq_nobody_cared", "33", 4096)
+
+
+def test_a_hostile_line_is_judged_quickly() -> None:
+    feed = Feed(bundled())
+    lines = [
+        f"{junk * (3000 // len(junk))} too much work for irq4"
+        for junk in ("a", "a/b:", "-", "(", "0x1 ")
+    ]
+    started = time.process_time()
+    feed.lines(*lines * 4)
+
+    assert time.process_time() - started < 2.0, "20 such lines take a good tenth of a second"
+
+
 def test_findings_do_not_depend_on_the_chunks() -> None:
-    matcher = bundled()
+    matcher = fuzz_chunks.fuzz_matcher()
     findings = 0
     for seed in range(50_000 // fuzz_chunks.CHUNKINGS_PER_STREAM):
         found, wrong = fuzz_chunks.run_stream(matcher, seed, fuzz_chunks.CHUNKINGS_PER_STREAM)

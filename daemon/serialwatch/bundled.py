@@ -1,14 +1,24 @@
-"""Find the files that ship with serialwatch: rules, knowledge, roles, skills, units."""
+"""Find rules, knowledge, roles and skills: those that ship with serialwatch, and people's own."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Literal
+
+Kind = Literal["rules", "knowledge", "roles", "skills"]
 
 _PACKAGE = Path(__file__).resolve().parent
+_BUNDLED = {
+    "rules": "config/rules",
+    "knowledge": "config/knowledge",
+    "roles": "config/roles",
+    "skills": "skills",
+}
 
 
-def bundled_dir(kind: str) -> Path:
-    """Return the folder `kind` ("skills", "config", "config/rules", "systemd") of this copy.
+def bundled_dir(name: str) -> Path:
+    """Return the folder `name` ("skills", "config/rules", "systemd") of this installation.
 
     A wheel carries it under `serialwatch/_bundled`, a checkout at its top level.
 
@@ -17,17 +27,16 @@ def bundled_dir(kind: str) -> Path:
 
     """
     for root in (_PACKAGE / "_bundled", _PACKAGE.parent.parent):
-        if (folder := root / kind).is_dir():
+        if (folder := root / name).is_dir():
             return folder
-    raise FileNotFoundError(f"{kind}: not in this installation of serialwatch; install it again")
+    raise FileNotFoundError(f"{name}: not in this installation of serialwatch; install it again")
 
 
-def own_dirs(kind: str, *, is_root: bool, config_home: Path) -> list[Path]:
-    """Return where a person puts own copies of `kind`, the one that wins last.
-
-    `kind` is "rules.d", "knowledge", "skills" or "roles"; folders may not exist.
-    """
-    dirs = [Path("/etc/serialwatch") / kind]
-    if not is_root:
-        dirs.append(config_home / "serialwatch" / kind)
-    return dirs
+def search_path(kind: Kind) -> list[Path]:
+    """Return the folders that hold `kind`, the one that wins first; own ones may not exist."""
+    own = "rules.d" if kind == "rules" else kind
+    folders = [Path("/etc/serialwatch") / own]
+    if os.geteuid() != 0:
+        home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+        folders.append(Path(home) / "serialwatch" / own)
+    return [*folders, bundled_dir(_BUNDLED[kind])]

@@ -223,11 +223,6 @@ def run_dir(config: Config | None = None) -> Path:
     return Path(runtime) / "serialwatch"
 
 
-def config_home() -> Path:
-    """Return the user's XDG configuration folder."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-
-
 def _problems(file: TomlFile, config: Config) -> list[str]:
     told = []
     for name, port in config.port.items():

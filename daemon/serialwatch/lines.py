@@ -8,7 +8,7 @@ from typing import Literal
 Eol = Literal["lf", "cr"]
 
 MAX_LINE = 16 * 1024  # bytes; longer lines are cut, each piece has its own number
-AUTO_CR_AFTER = 4 * 1024  # bytes of one line with CRs and no LF: the console ends lines with CR
+AUTO_CR_AFTER = 4 * 1024  # bytes with CRs and no LF: this console ends its lines with CR
 
 # One line with its end. What no pattern matches at the end of a log is the unfinished line. The
 # bytes without the end are `match.group().rstrip(b"\r\n")`.
@@ -19,6 +19,7 @@ LINE: dict[Eol, re.Pattern[bytes]] = {
     ),
 }
 _REST_OF_END = re.compile(rb"\r*+\n?+")
+_BEHIND_CR = re.compile(rb"\r(?=[^\r\n])")
 _CR_END = re.compile(rb"\r++\n?+|\n")
 
 
@@ -34,7 +35,6 @@ class Splitter:
         self.eol: Eol = eol
         self._tail: list[bytes] = []  # the unfinished line
         self._tail_bytes = 0
-        self._tail_has_cr = False
         self._is_in_end = False  # the last line is complete, more CRs or an LF may belong to it
 
     @classmethod
@@ -82,44 +82,40 @@ class Splitter:
     def cr_switch(self, data: bytes) -> int | None:
         """Return after how many bytes of `data` an "auto" console turns out to end lines by CR.
 
-        That is where a line of `AUTO_CR_AFTER` bytes or more, CRs among them, goes on with
-        something else than CR or LF. None (nearly always): not within `data`. Ask before `feed`;
-        feed only up to there, then go on with a new splitter of `eol` "cr".
+        That is where a line of `AUTO_CR_AFTER` bytes or more goes on behind a CR with something
+        else than CR or LF. None (nearly always): not within `data`. Ask before `feed`; feed only
+        up to there, then go on with a new splitter of `eol` "cr".
         """
         size = len(data)
         if self.eol == "cr" or self._tail_bytes + size <= AUTO_CR_AFTER:
             return None
-        if not self._tail_has_cr and b"\r" not in data:
+        is_after_cr = bool(self._tail) and self._tail[-1].endswith(b"\r")
+        if not is_after_cr and b"\r" not in data:
             return None
-        start = -self._tail_bytes  # of the current line, seen from `data`
-        cr = -1 if self._tail_has_cr else None
-        if self._is_in_end:
-            start = _end_of_end(data, 0)
+        # Where the current line starts, seen from `data`.
+        start = _end_of_end(data, 0) if self._is_in_end else -self._tail_bytes
         while start + AUTO_CR_AFTER < size:
-            lf = data.rfind(b"\n", max(start, 0), max(start + AUTO_CR_AFTER, 0))
+            at = max(start + AUTO_CR_AFTER, 0)
+            lf = data.rfind(b"\n", max(start, 0), at)
             if lf >= 0:  # every line up to here was short
-                start, cr = lf + 1, None
+                start = lf + 1
                 continue
             limit = min(start + MAX_LINE, size)
-            lf = data.find(b"\n", max(start, 0), limit)
+            lf = data.find(b"\n", at, limit)
             stop = lf if lf >= 0 else limit
-            if cr is None and (at := data.find(b"\r", max(start, 0), stop)) >= 0:
-                cr = at
-            if cr is not None:
-                at = max(start + AUTO_CR_AFTER, cr + 1)
-                at += len(data[at:stop]) - len(data[at:stop].lstrip(b"\r"))
-                if at < stop:
-                    return at
+            if at == 0 and is_after_cr and data[0] not in b"\r\n":
+                return 0
+            goes_on = _BEHIND_CR.search(data, max(at - 1, 0), stop)
+            if goes_on is not None:
+                return goes_on.end()
             if stop == size:
                 return None
-            start, cr = (lf + 1 if lf >= 0 else _end_of_end(data, stop)), None
+            start = lf + 1 if lf >= 0 else _end_of_end(data, stop)
         return None
 
     def _keep(self, data: bytes) -> None:
         self._tail.append(data)
         self._tail_bytes += len(data)
-        if not self._tail_has_cr and b"\r" in data:
-            self._tail_has_cr = True
 
     def _take(self, rest: bytes) -> bytes:
         """Return the unfinished line completed by `rest`."""
@@ -128,7 +124,6 @@ class Splitter:
         text = b"".join((*self._tail, rest))
         self._tail.clear()
         self._tail_bytes = 0
-        self._tail_has_cr = False
         return text
 
     def _cut(self, data: bytes) -> list[bytes]:

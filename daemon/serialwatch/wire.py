@@ -42,6 +42,8 @@ def utc_ns(text: str) -> int:
 def show(raw: bytes) -> str:
     """Return bytes of a device as text that is safe to show: escapes and controls spelled out."""
     text = raw.decode("utf-8", errors="backslashreplace")
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() or c == "\t" else f"\\x{ord(c):02x}" for c in text)
 
 

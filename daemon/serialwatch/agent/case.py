@@ -52,6 +52,7 @@ class Recalled:
     age: str  # e.g. "9 d ago", "" if unknown
     fingerprint: str
     source: str  # human, rule or model
+    evidence: tuple[str, ...] = ()  # e.g. dut1:L48213
 
 
 @dataclass(frozen=True, slots=True)

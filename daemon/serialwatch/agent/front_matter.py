@@ -41,12 +41,16 @@ def parse_front_matter(text: str) -> Document:
     except ValueError:
         raise FrontMatterError("no closing line that is exactly `---`") from None
     try:
-        head = yaml.safe_load("\n".join(lines[1:end]))
+        head = yaml.load("\n".join(lines[1:end]), Loader=_Loader)  # noqa: S506  (a safe one)
     except yaml.YAMLError as exc:
         raise FrontMatterError(f"no YAML: {_where(exc)}") from exc
     if not isinstance(head, dict) or not all(isinstance(k, str) for k in head):
         raise FrontMatterError("must be `key: value` lines")
     return Document(head, "\n".join(lines[end + 1 :]).strip("\n"), end + 2)
+
+
+# The same safe loader ten times as fast, where PyYAML was built with libyaml.
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _where(exc: yaml.YAMLError) -> str:

@@ -105,6 +105,7 @@ class Shape:
 
     text: str
     count: int
+    level: Severity  # of the first one that was met
     first: Line
     last: Line
 
@@ -226,10 +227,9 @@ class _Tally:
         text = readable(line.raw[:MAX_CHARS])
         self.lines += 1
         self.bytes += len(line.raw) + 1
-        self.levels[level_of(text)] += 1
         self.seconds[line.utc_ns // 1_000_000_000] += 1
         self.boots[line.boot] = min(line.seq, self.boots.get(line.boot, line.seq))
-        self._shape(shape(text), line)
+        self._shape(text, line)
         if self.previous is not None:
             self._pause(*sorted((self.previous, line), key=lambda x: x.seq))
         self.previous = line
@@ -239,24 +239,28 @@ class _Tally:
             self.newest = line
 
     def _shape(self, text: str, line: Line) -> None:
-        if not text:
+        form = shape(text)
+        if (known := self.shapes.get(form)) is not None:
+            # Lines come in one order: the new one is at one of the ends.
+            first, last = (line, known.last) if line.seq < known.first.seq else (known.first, line)
+            self.shapes[form] = Shape(form, known.count + 1, known.level, first, last)
+            self.levels[known.level] += 1
             return
-        if (known := self.shapes.get(text)) is None:
-            if len(self.shapes) < MAX_SHAPES:
-                self.shapes[text] = Shape(text, 1, line, line)
-        else:
-            first, *_, last = sorted((known.first, known.last, line), key=lambda x: x.seq)
-            self.shapes[text] = Shape(text, known.count + 1, first, last)
+        level = level_of(text)
+        self.levels[level] += 1
+        if form and len(self.shapes) < MAX_SHAPES:
+            self.shapes[form] = Shape(form, 1, level, line, line)
 
     def _pause(self, before: Line, after: Line) -> None:
-        if (pause := after.utc_ns - before.last_utc_ns) > self.silence_ns:
+        pause = after.utc_ns - before.last_utc_ns
+        if (pause, -before.seq) > (self.silence_ns, -self.silence_after):
             self.silence_ns, self.silence_after = pause, before.seq
 
     def stats(self, first: int, last: int, limit: int, is_complete: bool) -> LogStats:
         span = 0
         if self.oldest and self.newest:
             span = max(self.newest.last_utc_ns - self.oldest.utc_ns, 0)
-        peak, peak_lines = max(self.seconds.items(), key=lambda s: s[1], default=(0, 0))
+        peak, peak_lines = max(self.seconds.items(), key=lambda s: (s[1], -s[0]), default=(0, 0))
         shapes = sorted(self.shapes.values(), key=lambda s: (-s.count, s.first.seq))
         return LogStats(
             first=first,

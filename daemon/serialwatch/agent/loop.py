@@ -33,7 +33,7 @@ from serialwatch.agent.results import SENTENCES, Code, error_code
 from serialwatch.agent.role import Role
 from serialwatch.agent.skill import Skill
 from serialwatch.agent.tools import Call, Tools
-from serialwatch.agent.trace import Round, RoundKind
+from serialwatch.agent.trace import ModelRun, Round, RoundKind
 from serialwatch.agent.verifier import Rejection, verify
 from serialwatch.records import Cost, Incident, Report
 from serialwatch.wire import Json
@@ -56,22 +56,6 @@ class Limits:
 
 
 NORMAL = Limits()
-
-
-@dataclass(frozen=True, slots=True)
-class ModelRun:
-    """What came of asking a model."""
-
-    report: Report | None  # None: the baseline stands
-    reason: str  # why it stands, "" if it does not
-    rounds: tuple[Round, ...]
-    tokens: int
-    notes: tuple[str, ...]
-
-    @property
-    def model_calls(self) -> int:
-        """Return how often the model was asked and answered."""
-        return len(self.rounds)
 
 
 class Desk:
@@ -158,11 +142,12 @@ class Loop:
         self._invalid = 0  # in a row
         self._nudged = False
         self._remark = ""
-        self._until = 0.0  # of the loop's time
+        self._began = self._until = 0.0  # of the loop's time
 
     async def run(self) -> ModelRun:
         """Return what came of it, within the limits of a run."""
-        self._until = asyncio.get_running_loop().time() + self._limits.seconds
+        self._began = asyncio.get_running_loop().time()
+        self._until = self._began + self._limits.seconds
         self._desk.open(self._tools)
         reason = ""
         try:
@@ -191,6 +176,7 @@ class Loop:
             skills=len(self._tools.calls),
             model_calls=len(self._rounds),
             tokens=self._tokens,
+            seconds=round(asyncio.get_running_loop().time() - self._began, 3),
             model=self._model.endpoint.model,
         )
         return replace(accepted, cost=cost)

@@ -72,10 +72,20 @@ class Completion:
 
 
 class ChatModel:
-    """A model behind an endpoint. Close it when done."""
+    """A model behind an endpoint. Close it when done.
+
+    Making one blocks for as long as it takes to load the certificates of an https endpoint.
+    """
 
     def __init__(self, endpoint: Endpoint) -> None:
+        """Prepare; nothing is asked yet.
+
+        Raises:
+            ModelError: `base_url` is no URL.
+
+        """
         self.endpoint = endpoint
+        self._where = _host(endpoint.base_url)
         self.requests: dict[str, int] = {}  # by outcome: ok, timeout, down, status 429, ...
         self._limit_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
         self._client = AsyncOpenAI(
@@ -83,7 +93,7 @@ class ChatModel:
             # The library insists on a key; a local endpoint needs none.
             api_key=endpoint.api_key or "none",
             max_retries=0,
-            timeout=httpx2.Timeout(REQUEST_LIMIT_S, connect=CONNECT_LIMIT_S),
+            http_client=_http_client(endpoint.base_url),
         )
 
     async def close(self) -> None:
@@ -156,11 +166,6 @@ class ChatModel:
         self._count("ok")
         return completion
 
-    @property
-    def _where(self) -> str:
-        """The endpoint without anything secret that its URL may hold."""
-        return urlsplit(self.endpoint.base_url).netloc.rpartition("@")[2]
-
     def _failed(self, outcome: str, why: str) -> _RetryableError:
         self._count(outcome)
         return _RetryableError(why)
@@ -224,6 +229,28 @@ def _retry_after_s(headers: Mapping[str, str]) -> float:
         return max(0.0, float(headers.get("retry-after", "0")))
     except ValueError:  # a date; our own back-off will do
         return 0.0
+
+
+def _host(base_url: str) -> str:
+    """Return the endpoint for messages, without anything secret that its URL may hold."""
+    try:
+        host = urlsplit(base_url).netloc.rpartition("@")[2]
+    except ValueError:
+        host = ""
+    if not host:
+        raise ModelError("[agent] base_url is no URL such as http://127.0.0.1:8080/v1")
+    return host
+
+
+def _http_client(base_url: str) -> httpx2.AsyncClient:
+    """Return a client that follows no redirect: the key is for this endpoint only."""
+    return httpx2.AsyncClient(
+        base_url=base_url,
+        timeout=httpx2.Timeout(REQUEST_LIMIT_S, connect=CONNECT_LIMIT_S),
+        # Without TLS there is nothing to verify, and loading the certificates takes long.
+        verify=not base_url.lower().startswith("http://"),
+        follow_redirects=False,
+    )
 
 
 def _parse(text: str, where: str, asked: Json, latency_ms: int) -> Completion:

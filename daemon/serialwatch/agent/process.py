@@ -22,11 +22,12 @@ from serialwatch.agent.context import CtxServer, Submit
 from serialwatch.agent.core_link import CoreError, CoreLink
 from serialwatch.agent.knowledge import Knowledge, load_knowledge
 from serialwatch.agent.queue import Work, WorkQueue
+from serialwatch.agent.results import RefusedError
 from serialwatch.agent.role import Role, RoleError, load_role
 from serialwatch.agent.skills import Registry, load_skills
 from serialwatch.agent.standing import Standing, Standings, carried_on, is_by_model, says_the_same
 from serialwatch.agent.tools import RunTools, page_texts
-from serialwatch.agent.trace import ROLE, RunRecord, memory_of
+from serialwatch.agent.trace import ROLE, ModelRun, RunRecord, memory_of
 from serialwatch.agent.worker import Quota, Workers
 from serialwatch.records import Incident, Report
 from serialwatch.store.reports import load_report
@@ -150,13 +151,18 @@ class Agent:
 
     @property
     def _asks_models(self) -> bool:
-        return bool(self._setup.base_url and self._role)
+        return bool(self._setup.base_url and self._setup.model and self._role)
 
     def wake(self, order: Json) -> None:
         """Take up an incident."""
-        incident = incident_from_json(order["incident"])
+        try:
+            incident = incident_from_json(order["incident"])
+            work = Work("baseline", order["phase"], incident, (int(order["queue_id"]),))
+        except (KeyError, TypeError, ValueError):
+            log.exception("a wake of the core cannot be read")
+            return
         self._standings.update(incident)
-        self._add(Work("baseline", order["phase"], incident, (int(order["queue_id"]),)))
+        self._add(work)
 
     def _add(self, work: Work) -> None:
         if (refused := self._queue.add(work)) is not None:
@@ -224,7 +230,7 @@ class Agent:
                 return carried_on(previous, before, report)
             return report
 
-        await self._publish(next_report, record)
+        await self._publish(standing, next_report, record)
         if will_ask:
             self._add(Work("model", work.phase, incident))
         elif has_settled:
@@ -232,25 +238,24 @@ class Agent:
         await self._trace(replace(record, reason=reason), tools, status)
 
     async def _model(self, work: Work) -> None:
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(self._loader, importlib.import_module, MODEL_RUN)
         setup, standing = self._setup, self._standings.of(work.incident)
-        incident, baseline = standing.incident, standing.baseline
-        if baseline is None or self._role is None:
+        baseline, role = standing.baseline, self._role
+        if baseline is None or role is None:
             return
-        record = replace(_record(work), model=setup.model, base_url=setup.base_url)
-        run, tools = await found.ask_model(
-            incident,
-            work.phase,
-            baseline,
-            await self._around(incident),
-            base_url=setup.base_url,
+        record = replace(
+            _record(work),
+            incident=standing.incident,
             model=setup.model,
-            api_key=setup.api_key,
-            open_tools=lambda submit: self._tools(record.id, incident, submit),
-            skills=self._registry.skills.values(),
-            role=self._role,
+            base_url=setup.base_url,
         )
+        try:
+            run, tools = await self._asked(record, baseline, role)
+        except CoreError:
+            raise
+        except Exception as exc:  # the baseline stands, whatever went wrong
+            log.exception("incident %d: asking the model failed", work.incident.id)
+            run = ModelRun(None, f"asking it failed: {str(exc) or type(exc).__name__}"[:200])
+            tools = self._tools(record.id, record.incident)
 
         def next_report(_: Report | None) -> Report:
             latest = standing.baseline or baseline
@@ -259,19 +264,43 @@ class Agent:
             cost = replace(
                 latest.cost, model_calls=run.model_calls, tokens=run.tokens, reason=run.reason
             )
-            return replace(latest, cost=cost)
+            standing.baseline = replace(latest, cost=cost)
+            return standing.baseline
 
-        report = await self._publish(next_report, record)
+        report = await self._publish(standing, next_report, record)
         await self._remember(report, record, tools)
         record = replace(
             record, rounds=run.rounds, notes=run.notes, tokens=run.tokens, reason=run.reason
         )
         await self._trace(record, tools, "done" if run.report else "baseline")
 
+    async def _asked(
+        self, record: RunRecord, baseline: Report, role: Role
+    ) -> tuple[ModelRun, RunTools]:
+        """Return what the model made of it, and the tools it used."""
+        loop, setup, incident = asyncio.get_running_loop(), self._setup, record.incident
+        found = await loop.run_in_executor(self._loader, importlib.import_module, MODEL_RUN)
+        chat = await loop.run_in_executor(
+            self._loader, found.open_model, setup.base_url, setup.model, setup.api_key
+        )
+        run, tools = await found.ask_model(
+            incident,
+            record.phase,
+            baseline,
+            await self._around(incident),
+            chat=chat,
+            open_tools=lambda submit: self._tools(record.id, incident, submit),
+            skills=self._registry.skills.values(),
+            role=role,
+        )
+        return run, tools
+
     def _may_ask(self, standing: Standing, has_settled: bool) -> tuple[bool, str]:
         """Tell whether a model is to be asked after this baseline; if not, why."""
         if not self._setup.base_url:
             return False, "none configured"
+        if not self._setup.model:
+            return False, "an endpoint is configured, but no model"
         if self._role is None:
             return False, f"the role {ROLE} cannot be used"
         if not standing.is_settled:
@@ -297,7 +326,7 @@ class Agent:
             incident=incident.id,
             max_risk="L2" if submit else "L1",
             quota=Quota(CALLS_A_MINUTE) if submit else None,
-            ask_ports=self._ports,
+            ask_ports=self._ports_for_skills,
             submit_report=submit,
         )
         return RunTools(ctx, self._pages, lambda name, params: self._workers.run(name, params, ctx))
@@ -305,6 +334,12 @@ class Agent:
     async def _ports(self, limit_s: float = PORTS_LIMIT_S) -> Mapping[str, Any]:
         body = await self._link.ask("ports", {}, limit_s)
         return body if isinstance(body, dict) else {}
+
+    async def _ports_for_skills(self) -> Mapping[str, Any]:
+        try:
+            return await self._ports()
+        except CoreError as exc:
+            raise RefusedError("precondition", str(exc)) from exc
 
     async def _around(self, incident: Incident) -> Surroundings:
         """Return what the daemon knows beside the log; little if the core is busy."""
@@ -341,10 +376,12 @@ class Agent:
             log.debug("incident %d: %s", incident.id, exc)
 
     async def _publish(
-        self, next_report: Callable[[Report | None], Report], record: RunRecord
+        self,
+        standing: Standing,
+        next_report: Callable[[Report | None], Report],
+        record: RunRecord,
     ) -> Report:
         """Hand in what follows the last report, unless it says the same; return it."""
-        standing = self._standings.of(record.incident)
         async with standing.publishing:
             previous = standing.report
             report = next_report(previous)

@@ -43,6 +43,22 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelRun:
+    """What came of asking a model."""
+
+    report: Report | None  # None: the baseline stands
+    reason: str  # why it stands, "" if it does not
+    rounds: tuple[Round, ...] = ()
+    tokens: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def model_calls(self) -> int:
+        """Return how often the model was asked and answered."""
+        return len(self.rounds)
+
+
+@dataclass(frozen=True, slots=True)
 class RunRecord:
     """A run while it goes on."""
 

@@ -16,14 +16,14 @@ Codes of a rejection:
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
+from serialwatch.agent.claim_sources import Sources, counts_of, facts_of, spans_s_of
 from serialwatch.agent.device_text import MAX_SHOWN, normal, readable, shortened
 from serialwatch.records import (
     Claims,
@@ -98,7 +98,7 @@ class _Check:
         self.results = results
         self.incident = incident
         self.pages = pages
-        self.facts = _facts(incident)
+        self.facts = facts_of(incident)
         self.dropped: list[Rejection] = []
         self.changed: list[Rejection] = []
 
@@ -212,7 +212,7 @@ class _Check:
             ends.append(incident.last_seq)
         return min(ends, default=math.inf)
 
-    def _supported(self, text: str, sources: _Sources) -> None:
+    def _supported(self, text: str, sources: Sources) -> None:
         """Raise unless each number, line and mixed name in `text` is in `sources`."""
         rest = text
         for ref in _LINE_REF.finditer(text):
@@ -220,12 +220,32 @@ class _Check:
             if (port, int(ref.group("seq"))) not in self.ledger:
                 raise _Rejected("G2", f"{ref.group()} was not read in this run")
             rest = rest.replace(ref.group(), " ")
+        rest = self._without_names(rest)
         if unsupported := sources.missing(rest):
             raise _Rejected("G6", f"{unsupported!r} is in nothing that is cited")
         if _TOO_FINE.search(rest) and _TOO_FINE.search(sources.text) is None:
             raise _Rejected("G12", "times are known to about a millisecond")
 
-    def _sources(self, conclusions: Sequence[Conclusion]) -> _Sources:
+    def _without_names(self, text: str) -> str:
+        """Return `text` without the incidents and boots it names.
+
+        Raises:
+            _Rejected: one of them is not known here.
+
+        """
+        incident = self.incident
+        incidents = {incident.id, *incident.seen_before, *incident.linked}
+        boots = {line.boot for line in self.ledger.values()} | {incident.boot}
+        for pattern, known in ((_BOOT_NAME, boots), (_INCIDENT_NAME, incidents)):
+            for found in pattern.finditer(text):
+                if int(found.group("number")) not in known:
+                    raise _Rejected("G6", f"{found.group()!r} is not known here")
+            text = pattern.sub(" ", text)
+        for number in incidents:  # "#17"; another "#63" may be the board's own name for something
+            text = re.sub(rf"(?<!\w)#{number}\b", " ", text)
+        return text
+
+    def _sources(self, conclusions: Sequence[Conclusion]) -> Sources:
         cited = {
             (e.port, e.seq): self.ledger[e.port, e.seq] for c in conclusions for e in c.evidence
         }
@@ -236,8 +256,8 @@ class _Check:
             for name in {name for c in conclusions for name in c.results}
         ]
         texts += [self.pages[page] for page in {page for c in conclusions for page in c.knowledge}]
-        texts += [f"{line.port} {line.boot}" for line in cited.values()]
-        return _Sources(texts, _counts(cited.values(), self.ledger), _spans_s(cited.values()))
+        texts += [line.port for line in cited.values()]
+        return Sources(texts, counts_of(cited.values(), self.ledger), spans_s_of(cited.values()))
 
     def _verdict(self, draft: Report, kept: Sequence[Conclusion]) -> tuple[Verdict, float]:
         confidence = min(max(draft.confidence, 0.0), 1.0)
@@ -257,7 +277,7 @@ class _Check:
         )
         return self.incident.trigger
 
-    def _title(self, title: str, whole: _Sources) -> str:
+    def _title(self, title: str, whole: Sources) -> str:
         one_line = shortened(" ".join(title.split()), 120)
         try:
             if not one_line or not one_line.isprintable():
@@ -269,7 +289,7 @@ class _Check:
         return one_line
 
     def _hypotheses(
-        self, said: Sequence[Hypothesis], wide: _Sources, verdict: Verdict
+        self, said: Sequence[Hypothesis], wide: Sources, verdict: Verdict
     ) -> tuple[Hypothesis, ...]:
         kept: list[Hypothesis] = []
         for hypothesis in said:
@@ -291,10 +311,10 @@ class _Check:
                 kept[entry.port, entry.seq] = replace(entry, utc_ns=line.utc_ns, text=text)
         return tuple(sorted(kept.values(), key=lambda e: (e.utc_ns, e.port, e.seq)))
 
-    def _texts(self, name: str, said: Sequence[str], wide: _Sources) -> tuple[str, ...]:
+    def _texts(self, name: str, said: Sequence[str], wide: Sources) -> tuple[str, ...]:
         return tuple(text for text in said if self._passes(name, text, wide))
 
-    def _steps(self, said: Sequence[NextStep], wide: _Sources) -> tuple[NextStep, ...]:
+    def _steps(self, said: Sequence[NextStep], wide: Sources) -> tuple[NextStep, ...]:
         kept: list[NextStep] = []
         for step in said:
             name = f"step {len(kept) + 1}"
@@ -306,13 +326,13 @@ class _Check:
             kept.append(step)
         return tuple(kept)
 
-    def _wide(self, whole: _Sources) -> _Sources:
+    def _wide(self, whole: Sources) -> Sources:
         """Return what side remarks may use: all that was read, and the incident's page."""
         page = self.pages.get(self.incident.knowledge, "")
         results = json.dumps(list(self.results.values()), ensure_ascii=False, default=str)
         return whole.with_texts([page, results])
 
-    def _passes(self, name: str, text: str, wide: _Sources) -> bool:
+    def _passes(self, name: str, text: str, wide: Sources) -> bool:
         """Tell whether a side remark may stay."""
         try:
             if not text.strip() or not text.isprintable() or len(text) > 2 * MAX_CLAIM:
@@ -332,132 +352,11 @@ class _Check:
         return ""
 
 
-class _Sources:
-    """Texts in which a claim's numbers and names must be found."""
-
-    def __init__(
-        self, texts: Iterable[str], counts: frozenset[int], spans_s: Sequence[float]
-    ) -> None:
-        self.text = normal("\n".join(texts)).lower()
-        self.counts = counts
-        self.spans_s = spans_s
-        self.numbers = _numbers_in(self.text)
-
-    def with_texts(self, texts: Iterable[str]) -> _Sources:
-        return _Sources([self.text, *texts], self.counts, self.spans_s)
-
-    def missing(self, text: str) -> str:
-        """Return the first number or mixed name of `text` that is not here, "" for none."""
-        for token in _TOKEN.finditer(normal(text).lower()):
-            word = token.group()
-            if word in _NUMBER_WORDS:
-                if not self._has_number(str(_NUMBER_WORDS[word])):
-                    return word
-            elif word[0].isdigit():
-                if not self._has_number(word):
-                    return word
-            elif (
-                any(c.isdigit() for c in word) or _HEX_WORD.fullmatch(word)
-            ) and not self._has_name(word):
-                return word
-        return ""
-
-    def _has_name(self, word: str) -> bool:
-        if _HEX_WORD.fullmatch(word) and int(word, 16) in self.numbers:
-            return True
-        return re.search(rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9])", self.text) is not None
-
-    def _has_number(self, word: str) -> bool:
-        if word.startswith("0x"):
-            return int(word, 16) in self.numbers
-        plain = word.replace(",", "") if _THOUSANDS.fullmatch(word) else word
-        if not plain.isdigit():
-            return self._has_decimal(plain)
-        value = int(plain)
-        if value in self.numbers or value in self.counts:
-            return True
-        if _HEX_WORD.fullmatch(plain) and int(plain, 16) in self.numbers:
-            return True
-        return any(value in {round(s), round(s * 1000)} for s in self.spans_s)
-
-    def _has_decimal(self, word: str) -> bool:
-        if re.search(rf"(?<![\d.]){re.escape(word)}(?!\d)", self.text):
-            return True
-        if not re.fullmatch(r"\d+\.\d{1,3}", word):
-            return False
-        places = len(word.partition(".")[2])
-        return any(f"{value:.{places}f}" == word for s in self.spans_s for value in (s, s * 1000))
-
-
 _LINE_REF = re.compile(r"\b(?:(?P<port>[a-z0-9][a-z0-9_-]{0,31}):)?L(?P<seq>\d{1,15})\b")
-_TOKEN = re.compile(
-    r"(?<![\w])0x[0-9a-f]+\b|(?<!\w)(?<!\d\.)\d+(?:[.,]\d+)*(?![a-z]*\d)|[a-z0-9_]+"
-)
-_HEX_WORD = re.compile(r"[0-9a-f]{8,}")
-_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
+_BOOT_NAME = re.compile(r"\b[Bb]oot #?(?P<number>\d{1,9})\b")
+_INCIDENT_NAME = re.compile(r"\b[Ii]ncident #?(?P<number>\d{1,9})\b")
 _TOO_FINE = re.compile(r"\d ?(?:µs|us|ns|microseconds?|nanoseconds?)\b")
 _COMMAND = re.compile(r"`(?P<command>[^`]+)`|(?P<url>\b[a-z][a-z0-9+.-]*://\S+)")
-# "one" and "two" count nothing in most sentences ("one of", "two lines later").
-_NUMBER_WORDS = {
-    "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
-    "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14, "fifteen": 15, "sixteen": 16,
-    "seventeen": 17, "eighteen": 18, "nineteen": 19, "twenty": 20, "thirty": 30, "forty": 40,
-    "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90, "hundred": 100,
-    "thousand": 1000,
-}  # fmt: skip
-
-
-def _numbers_in(text: str) -> frozenset[int]:
-    """Return each number of `text`, decimal and hexadecimal with and without 0x."""
-    found = {int(token[2:], 16) for token in re.findall(r"0x[0-9a-f]{1,32}", text)}
-    found |= {int(token) for token in re.findall(r"(?<![0-9a-z])\d{1,20}(?![0-9])", text)}
-    found |= {int(token) for token in re.findall(r"(?<=[g-wyz_])\d{1,20}(?![0-9])", text)}
-    found |= {int(token, 16) for token in re.findall(r"\b[0-9a-f]{4,32}\b", text)}
-    return frozenset(found)
-
-
-def _facts(incident: Incident) -> str:
-    """Return what the daemon itself knows of the incident, as text."""
-    known: list[object] = [
-        incident.id,
-        incident.port,
-        incident.boot,
-        incident.count,
-        incident.title,
-        incident.firmware,
-        incident.outcome,
-        incident.outcome_cause,
-        len(incident.seen_before),
-        len(incident.linked),
-        *incident.seen_before,
-        *incident.linked,
-        *incident.fields.values(),
-    ]
-    for hit in incident.hits:
-        known += [hit.trigger, hit.title, hit.count, *hit.fields.values()]
-    return "\n".join(str(value) for value in known)
-
-
-def _counts(cited: Iterable[Line], ledger: Ledger) -> frozenset[int]:
-    """Return what code can count about the cited lines."""
-    lines = list(cited)
-    found = {len(lines)}
-    for one, other in itertools.combinations(lines, 2):
-        if one.port == other.port:
-            found |= {abs(one.seq - other.seq), abs(one.boot - other.boot)}
-    shapes = {_shape(line) for line in lines}
-    if shapes:
-        found.add(sum(_shape(line) in shapes for line in ledger.values()))
-    return frozenset(found)
-
-
-def _shape(line: Line) -> tuple[str, bytes]:
-    return line.port, re.sub(rb"\d+", b"0", line.raw)
-
-
-def _spans_s(cited: Iterable[Line]) -> list[float]:
-    lines = list(cited)[:12]
-    return [abs(one.utc_ns - other.utc_ns) / 1e9 for one, other in itertools.combinations(lines, 2)]
 
 
 def _closest(quote: str, whole: str) -> str | None:

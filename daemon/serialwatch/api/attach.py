@@ -290,6 +290,8 @@ class Consoles:
         words = f"{client.who.user} began to type"
         marking = self._bench.mark(client.port, "attach", words, client.who)
         await audited(self._bench, _entry(client, "attach", {"lease": "taken"}), marking)
+        if not lease.is_held_by(client.id):
+            raise BenchError("not_now", f"another client has taken over {client.port} meanwhile")
 
     def _release(self, client: Attached, why: LeaseChange) -> None:
         lease = self._leases.get(client.port)

@@ -221,11 +221,8 @@ class Reader:
                 self._number(chunk, self._ring.put)
             else:
                 self._ring.put(chunk)
-        except BaseException as exc:
-            # The transport would log it and go on without us.
-            if self._lost is not None and not self._lost.done():
-                self._lost.set_exception(exc)
-            raise
+        except Exception as exc:  # noqa: BLE001  keep_open raises it
+            self._fail(exc)
 
     def _number(self, chunk: Chunk, queue: Callable[[Item], None]) -> None:
         splitter = self._splitter
@@ -345,10 +342,21 @@ class Reader:
 
     def _on_lost(self, exc: PortLostError) -> None:
         """Act on the loss at once; `_serve` goes on with it a moment later."""
-        if self._lost is not None and not self._lost.done():
-            self._lost.set_result(exc.problem)
-            self.port = None
+        if self._lost is None or self._lost.done():
+            return
+        self.port = None
+        try:
             self._end_file(Cut.LOST)
+        except Exception as fault:  # noqa: BLE001  keep_open raises it
+            self._fail(fault)
+        else:
+            self._lost.set_result(exc.problem)
+
+    def _fail(self, fault: Exception) -> None:
+        """End `keep_open` with a fault of ours; whoever called us would log it and go on."""
+        if self._lost is None or self._lost.done():
+            raise fault
+        self._lost.set_exception(fault)
 
     def _note_loss(self, problem: str) -> None:
         now_s = self._down_since_s = time.monotonic()
@@ -368,7 +376,9 @@ class Reader:
                 await port.wait_closed()
         except TimeoutError:
             self._set_state("broken", "close does not return (plug the adapter in again)")
-            await port.wait_closed()
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():
+                await port.wait_closed()
 
     async def _poll(self, port: Port) -> None:
         """Each second, read the error counters and see whether the port is steady."""

@@ -47,7 +47,6 @@ class Ring:
         self.name = name
         self.signal: threading.Event | None = None
         self.log_bytes = 0
-        self.total_bytes = 0  # ever remembered: the offset of the next byte
         self.put_bytes = 0
         self.is_held = True  # items have no line numbers yet: the writer must wait
         self._recent = bytearray()
@@ -62,19 +61,12 @@ class Ring:
     def remember(self, data: bytes) -> None:
         """Add bytes to the scrollback."""
         self._recent += data
-        self.total_bytes += len(data)
         if len(self._recent) > KEPT_BYTES + DROP_BYTES:
             del self._recent[:-KEPT_BYTES]
 
     def recent(self) -> bytes:
         """Return the newest bytes, at most 256 KiB."""
         return bytes(self._recent[-KEPT_BYTES:])
-
-    def tail(self, offset: int) -> tuple[int, bytes]:
-        """Return the bytes from `offset` on, and the offset of the first: later if it is gone."""
-        oldest = self.total_bytes - len(self._recent)
-        first = max(offset, oldest)
-        return first, bytes(self._recent[first - oldest :])
 
     @property
     def unwritten_bytes(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -17,13 +16,12 @@ from serialwatch.agent.knowledge import load_knowledge
 from serialwatch.agent.skills import load_skills
 from serialwatch.analysis import PORT, Analysis, most_severe, open_log
 from serialwatch.analysis import analyze as analyze_log
-from serialwatch.bundled import bundled_dir, own_dirs
+from serialwatch.bundled import bundled_dir, search_path
 from serialwatch.cli.errors import WRONG_USE, CliError
 from serialwatch.cli.options import json_option
 from serialwatch.cli.show_report import About, report_lines
 from serialwatch.cli.tables import SEVERITY_STYLES, Column, Row, console, safe, table, width_of
 from serialwatch.cli.times import local_now
-from serialwatch.config import config_home
 from serialwatch.records import SEVERITIES, Incident, Severity
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.rules import load_rules
@@ -43,9 +41,9 @@ def analyze(files: tuple[str, ...], fail_on: Severity | None, as_json: bool) -> 
 
     The lines of the report are numbered as in the file.
     """
-    matcher = Matcher(load_rules([bundled_dir("config/rules"), *_own("rules.d")]))
+    matcher = Matcher(load_rules(reversed(search_path("rules"))))
     registry = load_skills([bundled_dir("skills")])
-    knowledge = load_knowledge([bundled_dir("config/knowledge"), *_own("knowledge")])
+    knowledge = load_knowledge(search_path("knowledge"))
     fails = False
     for name in files:
         with _opened(name) as source:
@@ -61,10 +59,6 @@ def analyze(files: tuple[str, ...], fail_on: Severity | None, as_json: bool) -> 
             SEVERITIES.index(i.severity) >= SEVERITIES.index(fail_on) for i in found.incidents
         )
     return 1 if fails else 0
-
-
-def _own(kind: str) -> list[Path]:
-    return own_dirs(kind, is_root=os.geteuid() == 0, config_home=config_home())
 
 
 def _opened(name: str) -> BinaryIO:

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from serialwatch.api.bench import PortView, port_from_json
 from serialwatch.cli.escapes import Allowed, EscapeFilter
 from serialwatch.cli.ports import short_device, why_not_up
-from serialwatch.cli.tables import safe
+from serialwatch.cli.tables import safe, shorten
 from serialwatch.cli.times import span
 from serialwatch.wire import Json
 
@@ -29,6 +29,8 @@ RESTORE_RAW = (
     RESTORE + b"\x1b(B\x1b[?1l\x1b>\x1b[?7h\x1b[4l"
     b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1004l"
 )
+_FRAME = "── {} ──"
+_LEAST_TITLE = 10  # columns of an incident's title
 _MAX_REPEATED = 512  # bytes of an unfinished line that are shown again after a message
 
 
@@ -61,7 +63,7 @@ class AttachedView:
     def say(self, text: str) -> None:
         """Show a message of ours on a line of its own, then the unfinished line again."""
         start = b"\r\n" if self._line else b"\r"
-        line = f"── {text} ──".encode(errors="replace")
+        line = _FRAME.format(text).encode(errors="replace")
         painted = b"\x1b[2m" + line + b"\x1b[22m" if self._has_colour else line
         again = (
             self._line if len(self._line) <= _MAX_REPEATED and b"\x1b" not in self._line else b""
@@ -75,10 +77,7 @@ class AttachedView:
         for line in header_lines(port, hello, self._width, time.time_ns()):
             self._show(line.encode(errors="replace") + b"\r\n")
         self._scrollback = hello["scrollback"]
-        if not self._scrollback:
-            self.say("live: nothing was printed yet")
-        else:
-            self.say("what came last")
+        self.say("what came last" if self._scrollback else "live")
 
     def control(self, what: str, body: Any) -> None:
         """Show a control message."""
@@ -100,10 +99,10 @@ class AttachedView:
             case "marker" if body["kind"] != "attach":
                 yield f"marker by {safe(body['who'])}: {safe(body['text'])}"
             case "incident":
-                yield (
-                    f"incident {body['id']}: {body['severity']}: {safe(body['title'])} "
-                    f"→ serialwatch report {body['id']}"
-                )
+                start = f"incident {body['id']}: {body['severity']}: "
+                end = f" → serialwatch report {body['id']}"
+                room = self._width - len(_FRAME.format(start + end))
+                yield start + shorten(safe(body["title"]), max(_LEAST_TITLE, room)) + end
             case "error":
                 hint = f": {safe(body['hint'])}" if body["hint"] else ""
                 yield f"not done: {safe(body['message'])}{hint}"

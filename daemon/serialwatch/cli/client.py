@@ -88,7 +88,7 @@ def find_daemon(named: str | None) -> Daemon:
     if named:
         return Daemon(Path(named))
     places = socket_places(os.environ, os.geteuid())
-    return Daemon(next((place for place in places if place.exists()), places[-1]))
+    return Daemon(next((place for place in places[:-1] if _is_served(place)), places[-1]))
 
 
 def socket_places(environ: Mapping[str, str], uid: int) -> list[Path]:
@@ -104,6 +104,15 @@ def socket_places(environ: Mapping[str, str], uid: int) -> list[Path]:
 def part(text: str | int) -> str:
     """Return `text` as one part of an address."""
     return quote(str(text), safe="")
+
+
+def _is_served(place: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(place))
+        except OSError:
+            return False
+    return True
 
 
 def _with(address: str, parameters: Parameters | None) -> str:

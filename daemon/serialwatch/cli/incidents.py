@@ -81,7 +81,7 @@ def resolve(outer: str | None, incident: int, as_json: bool, socket: str | None)
     _tell(body, as_json, f"incident {incident} is resolved")
 
 
-@incidents.command()
+@incidents.command(short_help="Let this fault count silently.")
 @click.argument("incident", type=click.IntRange(min=1), metavar="ID")
 @click.option("--for", "span", metavar="TIME", help="30m, 2h, 1d; else until unmuted.")
 @json_option

@@ -63,7 +63,7 @@ def why_not_up(view: PortView) -> str:
     """Return why a port is not up and what helps, "" if it is."""
     if view.state == "busy" and view.holder:
         return safe(f"held by {view.holder}: close it there; it is taken back by itself")
-    return "" if view.state in {"up", "flapping"} else safe(view.problem)
+    return "" if view.state == "up" else safe(view.problem)
 
 
 def _row(view: PortView, now_utc_ns: int) -> Row:
@@ -86,8 +86,8 @@ def _row(view: PortView, now_utc_ns: int) -> Row:
 
 
 def _errors(view: PortView) -> str:
-    if view.state == "flapping" and view.problem:
-        return safe(view.problem)
+    if view.state == "flapping" and view.reconnects:
+        return f"{amount(view.reconnects)} plugs"
     counts = [(number, kind) for kind, number in view.uart_errors.items() if number]
     parts = [f"{amount(n)} {kind if n == 1 else _plural(kind)}" for n, kind in counts]
     lost = sum(n for place, n in view.lost_bytes.items() if place != "client")

@@ -5,17 +5,15 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-import os
 from pathlib import Path
 
 import click
 
 from serialwatch.agent.knowledge import load_knowledge
-from serialwatch.bundled import bundled_dir, own_dirs
+from serialwatch.bundled import search_path
 from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
 from serialwatch.cli.options import json_option
 from serialwatch.cli.tables import SEVERITY_STYLES, Column, Row, console, safe, table, width_of
-from serialwatch.config import config_home
 from serialwatch.tomlfile import TomlError
 from serialwatch.triggers.check import check_rules, explain_rule
 from serialwatch.triggers.rules import load_rules
@@ -106,21 +104,16 @@ def explain(rule: str, as_json: bool) -> None:
     click.echo(explain_rule(loaded, rule))
 
 
-def own(kind: str) -> list[Path]:
-    """Return where this person keeps own copies of `kind`, the one that wins last."""
-    return own_dirs(kind, is_root=os.geteuid() == 0, config_home=config_home())
-
-
 def _load(folders: tuple[Path, ...]) -> RuleSet:
     try:
-        return load_rules([bundled_dir("config/rules"), *own("rules.d"), *folders])
+        return load_rules([*reversed(search_path("rules")), *folders])
     except TomlError as exc:
         raise CliError("\n".join(exc.problems), WRONG_USE) from exc
 
 
 def _pages_missing(loaded: RuleSet) -> list[str]:
     """Return which knowledge pages are named but not there."""
-    pages = load_knowledge([*own("knowledge"), bundled_dir("config/knowledge")])
+    pages = load_knowledge(search_path("knowledge"))
     named = [*loaded.rules, *loaded.detectors]
     return [
         f"rule {each.id} ({each.source}): there is no knowledge page {each.knowledge!r}"

@@ -14,6 +14,7 @@ from serialwatch.cli.times import clock, exact, local
 from serialwatch.records import Conclusion, Outcome, Report, TimelineEntry
 
 _LABEL = 17  # columns of "Not known        "
+_HYPOTHESES = 3  # of each kind that are named
 _ALIGNED_TEXT = 60  # columns of text up to which notes stand below each other
 
 
@@ -158,9 +159,11 @@ def _facts(report: Report, about: About, now: datetime) -> Iterator[tuple[str, s
     if about.outcome:
         cause = f" ({safe(about.outcome_cause)})" if about.outcome_cause else ""
         yield "Outcome", f"the board {about.outcome}{cause}"
+    claims = " ".join(conclusion.claim for conclusion in report.conclusions)
     for label, status in (("Also possible", "open"), ("Ruled out", "refuted")):
-        if found := [h for h in report.hypotheses if h.status == status]:
-            yield label, " · ".join(safe(h.text or h.fault_class) for h in found)
+        texts = [h.text or h.fault_class for h in report.hypotheses if h.status == status]
+        if found := [safe(text) for text in texts if text.rstrip(".") not in claims]:
+            yield label, " · ".join(found[:_HYPOTHESES])
     if report.unknowns:
         yield "Not known", " · ".join(map(safe, report.unknowns))
     if report.not_checked:

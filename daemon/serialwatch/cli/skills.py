@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from pathlib import Path
 
 import click
 
 from serialwatch.agent.lint import lint_skills
 from serialwatch.agent.skills import load_skills
-from serialwatch.bundled import bundled_dir, own_dirs
+from serialwatch.bundled import search_path
 from serialwatch.cli.errors import FAULT
 from serialwatch.cli.options import json_option
 from serialwatch.cli.tables import Column, Row, console, safe, table, width_of
-from serialwatch.config import config_home
 
 _COLUMNS = (
     Column("SKILL"),
@@ -36,7 +34,7 @@ def skills() -> None:
 @json_option
 def lint(folders: tuple[Path, ...], as_json: bool) -> int:
     """Check every skill; FOLDERS hold skills, else all that are installed are checked."""
-    roots = list(folders) or skill_dirs()
+    roots = list(folders) or search_path("skills")
     findings = lint_skills(roots)
     has_errors = any(finding.is_error for finding in findings)
     if as_json:
@@ -61,7 +59,7 @@ def lint(folders: tuple[Path, ...], as_json: bool) -> int:
 def list_skills(as_json: bool) -> None:
     """List the skills the agent has, and those that are broken."""
     _hush()
-    registry = load_skills(skill_dirs())
+    registry = load_skills(search_path("skills"))
     found = sorted(registry.skills.values(), key=lambda skill: skill.name)
     if as_json:
         body = [
@@ -90,16 +88,10 @@ def list_skills(as_json: bool) -> None:
         for b in registry.broken
     ]
     if not rows:
-        out.print(f"no skills: put a folder with a SKILL.md into {skill_dirs()[0]}")
+        out.print(f"no skills: put a folder with a SKILL.md into {search_path("skills")[0]}")
         return
     for line in table(_COLUMNS, rows, width_of(out)):
         out.print(line)
-
-
-def skill_dirs() -> list[Path]:
-    """Return where skills lie, the folder that wins first."""
-    own = own_dirs("skills", is_root=os.geteuid() == 0, config_home=config_home())
-    return [*own, bundled_dir("skills")]
 
 
 def _hush() -> None:

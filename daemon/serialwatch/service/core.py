@@ -17,8 +17,8 @@ from serialwatch.api.bench import PortView
 from serialwatch.api.caller import policy_of_this_process
 from serialwatch.api.listen import ApiBindError
 from serialwatch.api.server import ApiPlaces, ApiServer
-from serialwatch.bundled import bundled_dir, own_dirs
-from serialwatch.config import Config, config_home, run_dir, state_dir
+from serialwatch.bundled import search_path
+from serialwatch.config import Config, run_dir, state_dir
 from serialwatch.metrics import Metrics, PortNumbers
 from serialwatch.notify.command import CommandNotifier, Notification
 from serialwatch.records import Hit, IncidentChange, Marker, Report
@@ -404,8 +404,7 @@ class Service:
 
     def _compile(self) -> Matcher:
         """Load and compile the rules, in the thread for that."""
-        dirs = [bundled_dir("config/rules"), *_own("rules.d")]
-        ruleset = load_rules(dirs)
+        ruleset = load_rules(reversed(search_path("rules")))
         for problem in ruleset.problems:
             log.error("%s", problem)
         ready = [port.ready for port in self._config.port.values() if port.ready]
@@ -417,9 +416,9 @@ class Service:
         return {
             "state_dir": str(self._state),
             "agent": {"base_url": agent.base_url, "model": agent.model},
-            "skill_dirs": [str(bundled_dir("skills")), *map(str, _own("skills"))],
-            "knowledge_dirs": [str(bundled_dir("config/knowledge")), *map(str, _own("knowledge"))],
-            "roles_dirs": [str(bundled_dir("config/roles")), *map(str, _own("roles"))],
+            "skill_dirs": [str(folder) for folder in search_path("skills")],
+            "knowledge_dirs": [str(folder) for folder in search_path("knowledge")],
+            "roles_dirs": [str(folder) for folder in search_path("roles")],
             "ports": {name: {"device": port.device} for name, port in self._config.port.items()},
         }
 
@@ -455,10 +454,6 @@ class Service:
 
     async def _clean_memories(self) -> None:
         await self._db.run(partial(memory_rows.clean_up, now_utc_ns=time.time_ns()))
-
-
-def _own(kind: str) -> list[Path]:
-    return own_dirs(kind, is_root=os.geteuid() == 0, config_home=config_home())
 
 
 def _token(path: str) -> str:

@@ -23,7 +23,7 @@ from serialwatch.store.log_format import (
     pack_header,
     pack_record,
 )
-from serialwatch.store.log_index import CLOCK_STEP_NS, Indexer
+from serialwatch.store.log_index import CLOCK_STEP_NS, POINT_EVERY_NS, Indexer
 from serialwatch.store.log_items import Chunk, Gap, Item, LogSource, NewFile, Note
 
 LOOK_S = 1.0  # how often a file is looked for where it should be
@@ -298,6 +298,7 @@ class LogAppender:
             while (
                 end < len(chunks)
                 and (chunk := chunks[end]).mono_ns - last.last_mono_ns < PAUSE_NS
+                and chunk.mono_ns - first.mono_ns < POINT_EVERY_NS
                 and abs(chunk.utc_ns - chunk.mono_ns - offset_ns) < CLOCK_STEP_NS
             ):
                 last = chunk

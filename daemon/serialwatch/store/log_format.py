@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 import struct
 from binascii import crc_hqx
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -168,11 +167,3 @@ def kernel_boot_id() -> bytes:
     """Return the 16 bytes that name this boot of the kernel."""
     text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
     return bytes.fromhex(text.strip().replace("-", ""))
-
-
-def records_in(index: bytes) -> Iterator[Record]:
-    """Yield the records behind the header of an index; torn ones are left out."""
-    for at in range(HEADER_BYTES, len(index) - RECORD_BYTES + 1, RECORD_BYTES):
-        record = unpack_record(index[at : at + RECORD_BYTES])
-        if record is not None:
-            yield record

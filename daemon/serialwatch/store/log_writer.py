@@ -63,16 +63,6 @@ class LogWriter:
         """Why nothing is written, by port; ports that are well are not in it."""
         return dict(self._told)
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether both threads run; if not, a fault of ours has ended one."""
-        return all(thread.is_alive() for thread in self._threads)
-
-    @property
-    def lost_bytes(self) -> dict[str, int]:
-        """Bytes that will never be in the log, by port."""
-        return {name: port.source.lost_bytes for name, port in self._ports.items()}
-
     def attach(self, source: LogSource) -> None:
         """Write the log of one more port."""
         port = LogAppender(self._log_dir / source.name, source, self._boot_id, self._rotate_bytes)

@@ -58,7 +58,7 @@ class Start:
     @property
     def is_expected(self) -> bool:
         """Tell whether somebody wanted it or it is a wake-up."""
-        return self.is_commanded or self.cause == "sleep_wake"
+        return self.is_commanded or self.printed == "commanded" or self.cause == "sleep_wake"
 
 
 class Boots:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from serialwatch.records import Hit, Lines
+from serialwatch.records import TIERS, Hit, Lines
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.moments import S
 from serialwatch.triggers.ruleset import Detector, Rule, RuleSet
 from serialwatch.triggers.watch import PortWatch
-
-_TIERS = {"generic": 0, "family": 1, "specific": 2}
 
 
 def check_rules(ruleset: RuleSet) -> list[str]:
@@ -36,9 +34,9 @@ def check_rules(ruleset: RuleSet) -> list[str]:
     return problems
 
 
-def hits_of(matcher: Matcher, text: str) -> list[Hit]:
+def hits_of(matcher: Matcher, text: str, ecosystems: Iterable[str] = ()) -> list[Hit]:
     """Return what the lines of a text hit on a port that shows nothing else."""
-    watch = PortWatch("example", matcher)
+    watch = PortWatch("example", matcher, ecosystems=ecosystems)
     raw = text.encode("utf-8").rstrip(b"\n") + b"\n"
     found = watch.fed(Lines(1, raw.count(b"\n"), raw, mono_ns=S, utc_ns=S))
     found += watch.lost(2 * S)
@@ -60,21 +58,20 @@ def explain_rule(ruleset: RuleSet, rule_id: str) -> str:
 
 
 def _wrong_example(matcher: Matcher, rule: Rule, example: str) -> Iterator[str]:
-    hits = hits_of(matcher, _in_its_place(rule, example))
+    hits = hits_of(matcher, example, rule.ecosystem)
     own = {rule.id, *_ancestors(matcher.ruleset, rule)}
     if rule.id not in {hit.trigger for hit in hits}:
         instead = ", ".join(dict.fromkeys(hit.trigger for hit in hits)) or "nothing"
         yield f"example {example!r} is not found by it, but by {instead}"
         return
-    if any("?" in hit.title and "{" in rule.title for hit in hits if hit.trigger == rule.id):
-        title = next(hit.title for hit in hits if hit.trigger == rule.id)
-        if "?" not in rule.title:
-            yield f"example {example!r} leaves a field of the title empty: {title!r}"
+    title = next(hit.title for hit in hits if hit.trigger == rule.id)
+    if "?" in title and "?" not in rule.title:
+        yield f"example {example!r} leaves a field of the title empty: {title!r}"
     for hit in hits:
         other = matcher.ruleset.rule(hit.trigger)
         if hit.trigger in own or hit.severity == "note" or other is None:
             continue
-        if other.continues or _TIERS[other.tier] < _TIERS[rule.tier]:
+        if other.continues or TIERS.index(other.tier) < TIERS.index(rule.tier):
             continue
         yield f"example {example!r} also hits {hit.trigger}"
 
@@ -82,15 +79,11 @@ def _wrong_example(matcher: Matcher, rule: Rule, example: str) -> Iterator[str]:
 def _wrong_counterexample(
     matcher: Matcher, rule: Rule, line: str, told: dict[str, str]
 ) -> Iterator[str]:
-    for hit in hits_of(matcher, _in_its_place(rule, line)):
+    for hit in hits_of(matcher, line, rule.ecosystem):
         if hit.trigger == rule.id:
             yield f"counterexample {line!r} hits it"
         elif hit.severity != "note" and told.get(line) != hit.trigger:
             yield f"counterexample {line!r} hits {hit.trigger}"
-
-
-def _in_its_place(rule: Rule, text: str) -> str:
-    return text
 
 
 def _ancestors(ruleset: RuleSet, rule: Rule) -> Iterator[str]:

@@ -21,6 +21,7 @@ MAX_TITLE = 160  # characters
 _MAX_FIELD = 120
 _GATE_LINES = 20  # within so many lines another hit of its ecosystem lets a gated rule pass
 _REMEMBERED = 256  # lines a pattern was seen in
+_KEYS_KEPT = 1000  # of rules that count
 _NEVER = 1 << 62
 
 EndReason = Literal["end", "boot", "prompt", "length", "quiet"]
@@ -325,6 +326,8 @@ class Faults:
 
     def _is_enough(self, hit: Hit, n: int, in_s: float) -> bool:
         at = Moment(hit.seq, hit.mono_ns, hit.utc_ns)
+        if len(self._counts) >= _KEYS_KEPT:  # a board may print ever new keys
+            self._counts.clear()
         moments = self._counts.setdefault((hit.trigger, hit.key), deque(maxlen=n))
         moments.append(at)
         if len(moments) < n or not at.is_within(in_s, moments[0]):

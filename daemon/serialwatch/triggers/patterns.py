@@ -8,15 +8,13 @@ of the end. `.`, `\s`, `\W`, `\D` and negated classes match neither LF nor CR. C
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import hyperscan as hs
 
-
-class PatternError(Exception):
-    """A pattern cannot be used; the message says how to write it instead."""
+from serialwatch.triggers.pattern_tree import PatternError, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +42,21 @@ def compile_pattern(source: str) -> Pattern:
         raise PatternError("the pattern is empty")
     if not source.isascii():
         raise PatternError(r"only ASCII; write other bytes as \xHH")
-    tree = _Parser(source).parse()
+    tree = parse(source)
     caseless = "(?i)" if tree.is_caseless else ""
-    in_python = caseless + _write(tree.root, for_hyperscan=False)
+    in_python = caseless + tree.root.written(for_hyperscan=False)
     try:
         regex = re.compile(in_python.encode("ascii"))
     except (re.error, OverflowError) as exc:
         raise PatternError(f"not a regular expression: {exc}") from exc
-    expression = (caseless + _write(tree.root, for_hyperscan=True)).encode("ascii")
+    expression = (caseless + tree.root.written(for_hyperscan=True)).encode("ascii")
     return Pattern(
         source=source,
         expression=expression,
         regex=regex,
         is_anchored=tree.is_anchored,
-        has_fixed_end=_has_fixed_end(tree.root),
-        can_be_empty=_can_be_empty(tree.root),
+        has_fixed_end=tree.root.has_fixed_end,
+        can_be_empty=tree.root.can_be_empty,
         only_python=tree.only_python,
     )
 
@@ -166,328 +164,34 @@ class LineView:
 
 
 # What consoles, kernels, loggers and terminal programs put before a line. Hyperscan's stand-in for
-# `^` (_HYPERSCAN_START) must know the last character of each, so keep the two together.
+# `^` (in pattern_tree.py) must know the last characters of each, so keep the two together.
 _MOST_PREFIXES = 5
 _CLOCK = rb"\d\d:\d\d:\d\d(?:[.,:]\d{1,6})?"
 _DATE = rb"\d{4}-\d\d-\d\d"
-_PREFIX = re.compile(
-    rb"(?:"
-    rb"\[ *\+?\d+\.\d*(?: \d+\.\d+)?\]"  # kernel, U-Boot, grabserial
-    rb"|\[ *[TC]\d+\]"  # CONFIG_PRINTK_CALLER
-    rb"|\[ *\d+\.\d+ / [\d-]+ [\d:.]+\]"  # Android kernels: two clocks
-    rb"|\[[A-Z][a-z]{2} ?\d{1,2} \d\d:\d\d(?::\d\d)?\]"  # dmesg -e
-    rb"|\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \d{4}\]"  # dmesg -T
-    rb"|<\d{1,3}>"  # level
-    rb"|[a-z]{3,8} *:[a-z]{3,7} *:"  # dmesg -x
-    rb"|\[(?:tio )?(?:" + _DATE + rb"[ T])?" + _CLOCK + rb"Z?\]"  # tio, picocom, minicom
-    rb"|" + _DATE + rb"[ T]" + _CLOCK + rb"(?:Z|[+-]\d\d:?\d\d)?(?: - [A-Z]+ #|:)?"  # pyterm, LAVA
-    rb"|" + _CLOCK + rb"(?: ->| :|>)? "  # Arduino IDE, Pronterface
-    rb"|\d\d> "  # RTT viewer
-    rb"|(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} +\d{1,2} "
-    + _CLOCK  # syslog, logread, ts
-    + rb"(?: \d{4} \w+\.\w+ \S+:| [\w.-]+ [\w./-]+(?:\[\d+\])?:)? "
-    rb"|[\w./-]{1,32}(?:\[\d+\])?: (?=\[ *\d+\.\d)"  # `kernel: [   12.3]`
-    rb"|kernel: "
-    rb"|[EWIDV] \([\d:. ]+\) [^:\r\n]{1,32}: "  # ESP-IDF
-    rb"|\[(?:\d\d:)?\d\d:\d\d:\d\d\.\d{3},\d{3}\] ?(?:<\w{3,4}> )?(?:[\w./-]{1,48}: )?"  # Zephyr
-    rb"|\[\d{8}\] (?:<\w{3,4}> )?(?:[\w./-]{1,48}: )?"
-    rb"|[EWID]: "  # Zephyr's minimal log
-    rb"|\d{6} "  # mynewt
-    rb") *"
+_SYSLOG = rb"(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} +\d{1,2} " + _CLOCK
+_ZEPHYR = rb"(?:<\w{3,4}> )?(?:[\w./-]{1,48}: )?"  # level, module
+_PREFIXES = (
+    rb"\[ *\+?\d+\.\d*(?: \d+\.\d+)?\]",  # kernel, U-Boot, grabserial
+    rb"\[ *[TC]\d+\]",  # CONFIG_PRINTK_CALLER
+    rb"\[ *\d+\.\d+ / [\d-]+ [\d:.]+\]",  # Android kernels: two clocks
+    rb"\[[A-Z][a-z]{2} ?\d{1,2} \d\d:\d\d(?::\d\d)?\]",  # dmesg -e
+    rb"\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \d{4}\]",  # dmesg -T
+    rb"<\d{1,3}>",  # level
+    rb"[a-z]{3,8} *:[a-z]{3,7} *:",  # dmesg -x
+    rb"\[(?:tio )?(?:" + _DATE + rb"[ T])?" + _CLOCK + rb"Z?\]",  # tio, picocom, minicom
+    _DATE + rb"[ T]" + _CLOCK + rb"(?:Z|[+-]\d\d:?\d\d)?(?: - [A-Z]+ #|:)?",  # pyterm, LAVA
+    _CLOCK + rb"(?: ->| :|>)? ",  # Arduino IDE, Pronterface
+    rb"\d\d> ",  # RTT viewer
+    _SYSLOG + rb"(?: \d{4} \w+\.\w+ \S+:| [\w.-]+ [\w./-]+(?:\[\d+\])?:)? ",  # also logread, ts
+    rb"[\w./-]{1,32}(?:\[\d+\])?: (?=\[ *\d+\.\d)",  # `kernel: [   12.3]`
+    rb"kernel: ",
+    rb"[EWIDV] \([\d:. ]+\) [^:\r\n]{1,32}: ",  # ESP-IDF
+    rb"\[(?:\d\d:)?\d\d:\d\d:\d\d\.\d{3},\d{3}\] ?" + _ZEPHYR,
+    rb"\[\d{8}\] " + _ZEPHYR,
+    rb"[EWID]: ",  # Zephyr's minimal log
+    rb"\d{6} ",  # mynewt
 )
-_HYPERSCAN_START = r"(?:^|[\r\]>]|[\]>:#\dZ] +)"
-
-
-@dataclass(slots=True)
-class _Atom:
-    text: tuple[str, str]  # for Python, for Hyperscan
-
-
-@dataclass(slots=True)
-class _Group:
-    opening: tuple[str, str]
-    branches: list[list[_Item]]
-
-
-@dataclass(slots=True)
-class _Item:
-    what: _Atom | _Group
-    repeat: str = ""  # "*", "+", "?", "{2,3}"
-    lazy: str = ""  # "?"
-    is_open: bool = False  # may repeat a varying number of times
-    is_optional: bool = False
-
-
-@dataclass(slots=True)
-class _Tree:
-    root: _Group
-    is_caseless: bool
-    is_anchored: bool
-    only_python: str
-
-
-_START = ("^", _HYPERSCAN_START)
-_END = (r"(?:\r|\Z)", r"(?:\r|$)")
-_NO_WIDTH = (_START, _END, (r"\b", r"\b"), (r"\B", r"\B"))
-_LOOKS = ("(?=", "(?!", "(?<=", "(?<!")
-_ESCAPES = {
-    "d": r"\d",
-    "D": r"[^\d\r\n]",
-    "w": r"\w",
-    "W": r"[^\w\r\n]",
-    "s": r"[ \t\f\x0b]",
-    "S": r"\S",
-    "b": r"\b",
-    "B": r"\B",
-    "t": r"\t",
-    "r": r"\r",
-    "f": r"\f",
-    "v": r"\x0b",
-    "a": r"\x07",
-}
-_CLASS_ESCAPES = _ESCAPES | {"s": r" \t\f\x0b", "b": r"\x08"}
-_ONE_LINE = r"a pattern is about one line: `\n` cannot match"
-_REFUSED_ESCAPES = {
-    "A": r"`\A` is not a line's start; write `^`",
-    "Z": r"`\Z` is not a line's end; write `$`",
-    "z": r"`\z` is not a line's end; write `$`",
-    "G": r"Hyperscan cannot do `\G`; write `^`",
-    "n": _ONE_LINE,
-    "h": r"`\h` is not known to Python; write `[ \t]`",
-    "K": r"Hyperscan cannot do `\K`; let `fields` pick the part you want",
-    "R": _ONE_LINE,
-}
-_ONLY_PYTHON = (
-    ("(?=", "look-ahead `(?=`; match the line and use `unless` instead"),
-    ("(?!", "look-ahead `(?!`; match the line and use `unless` instead"),
-    ("(?<=", "look-behind `(?<=`; match the line and use `unless` instead"),
-    ("(?<!", "look-behind `(?<!`; match the line and use `unless` instead"),
-    ("(?>", "an atomic group `(?>`; write `(?:`"),
-    ("(?P=", "a backreference `(?P=`; match the line and use `unless` instead"),
-    ("(?(", "a conditional `(?(`; write two patterns"),
-)
-_OPENING = re.compile(r"\((?:\?P<\w+>|\?:|\?i:|\?=|\?!|\?<=|\?<!|\?>|(?!\?))")
-
-
-class _Parser:
-    def __init__(self, source: str) -> None:
-        self._source = source
-        self._at = 0
-        self._is_anchored = False
-        self._only_python = ""
-
-    def parse(self) -> _Tree:
-        is_caseless = self._take("(?i)")
-        root = _Group(("", ""), self._branches(depth=0))
-        return _Tree(root, is_caseless, self._is_anchored, self._only_python)
-
-    def _take(self, text: str) -> bool:
-        if self._source.startswith(text, self._at):
-            self._at += len(text)
-            return True
-        return False
-
-    def _branches(self, depth: int) -> list[list[_Item]]:
-        branches: list[list[_Item]] = [[]]
-        while self._at < len(self._source):
-            if self._source[self._at] == ")":
-                if not depth:
-                    raise PatternError(r"a `)` without its `(`; write `\)` for the character")
-                return branches
-            if self._take("|"):
-                branches.append([])
-                continue
-            branches[-1].append(self._repeated(self._item(depth)))
-        if depth:
-            raise PatternError("a `(` is never closed")
-        return branches
-
-    def _item(self, depth: int) -> _Item:
-        char = self._source[self._at]
-        if char == "(":
-            return self._group(depth)
-        if char == "[":
-            return _Item(_Atom(_both(self._class())))
-        if char == "\\":
-            return _Item(_Atom(_both(self._escape())))
-        self._at += 1
-        match char:
-            case "^":
-                self._is_anchored = True
-                return _Item(_Atom(_START))
-            case "$":
-                return _Item(_Atom(_END))
-            case ".":
-                return _Item(_Atom(_both(r"[^\r\n]")))
-            case "*" | "+" | "?":
-                raise PatternError(f"a `{char}` with nothing to repeat")
-            case "{" | "}" | "]":
-                return _Item(_Atom(_both("\\" + char)))
-            case "\n" | "\r":
-                raise PatternError(_ONE_LINE)
-        return _Item(_Atom(_both(char)))
-
-    def _group(self, depth: int) -> _Item:
-        for start, words in _ONLY_PYTHON:
-            if self._source.startswith(start, self._at):
-                self._only_python = self._only_python or f"Hyperscan cannot do {words}"
-        if whole := re.compile(r"\(\?P=\w+\)").match(self._source, self._at):
-            self._at = whole.end()
-            return _Item(_Atom(_both(whole[0])))
-        opening = _OPENING.match(self._source, self._at)
-        if not opening:
-            given = self._source[self._at : self._at + 4]
-            raise PatternError(
-                f"`{given}` is not known here; use `(?:`, `(?P<name>`, `(?i:`, or `(?i)` in front"
-            )
-        self._at = opening.end()
-        branches = self._branches(depth + 1)
-        self._at += 1
-        # Hyperscan captures nothing.
-        hidden = "(?:" if opening[0] == "(" or "P<" in opening[0] else opening[0]
-        return _Item(_Group((opening[0], hidden), branches))
-
-    def _escape(self) -> str:
-        char = self._source[self._at + 1 : self._at + 2]
-        if not char:
-            raise PatternError(r"ends with a lone `\`")
-        if char == "x":
-            return self._byte()
-        self._at += 2
-        if char in _ESCAPES:
-            return _ESCAPES[char]
-        return self._plain_escape(char)
-
-    def _plain_escape(self, char: str) -> str:
-        if char in _REFUSED_ESCAPES:
-            raise PatternError(_REFUSED_ESCAPES[char])
-        if char == "0":
-            raise PatternError(r"write `\x00` for `\0`")
-        if char.isdigit():
-            self._only_python = self._only_python or (
-                f"Hyperscan cannot do a backreference `\\{char}`; write it out"
-            )
-            return "\\" + char
-        if char.isalpha():
-            raise PatternError(f"`\\{char}` is not known to both engines; write it out")
-        return "\\" + char
-
-    def _byte(self) -> str:
-        found = re.compile(r"\\x([0-9a-fA-F]{2})").match(self._source, self._at)
-        if not found:
-            raise PatternError(r"`\x` needs two hex digits")
-        if int(found[1], 16) == ord("\n"):
-            raise PatternError(_ONE_LINE)
-        self._at = found.end()
-        return found[0]
-
-    def _class(self) -> str:
-        self._at += 1
-        is_negated = self._take("^")
-        parts: list[str] = []
-        start = self._at
-        while True:
-            char = self._source[self._at : self._at + 1]
-            if not char:
-                raise PatternError("a `[` is never closed")
-            if char == "]" and self._at > start:
-                self._at += 1
-                break
-            if self._source.startswith(("[:", "[.", "[="), self._at):
-                raise PatternError("classes such as `[:alpha:]` are not known to Python")
-            if char == "\\":
-                parts.append(self._class_escape(is_negated))
-                continue
-            self._at += 1
-            # A `[`, or a `-` in front, must not read as something else in the other engine.
-            parts.append("\\" + char if char in "[]^" or (char == "-" and not parts) else char)
-        text = "[" + (r"^\r\n" if is_negated else "") + "".join(parts) + "]"
-        try:
-            matches_lf = re.compile(text.encode("ascii")).match(b"\n")
-        except re.error as exc:
-            raise PatternError(f"not a regular expression: {exc}") from exc
-        if matches_lf:
-            raise PatternError(f"the class `{text}` holds LF; {_ONE_LINE}")
-        return text
-
-    def _class_escape(self, is_negated: bool) -> str:
-        char = self._source[self._at + 1 : self._at + 2]
-        if char == "x":
-            return self._byte()
-        self._at += 2
-        if char == "n" and is_negated:
-            return ""  # always left out
-        if char and char in "WD":
-            if is_negated:
-                return "\\" + char
-            raise PatternError(f"`\\{char}` in a class would match LF; write the class out")
-        if char and char in _CLASS_ESCAPES:
-            return _CLASS_ESCAPES[char]
-        return self._plain_escape(char or "\\")
-
-    def _repeated(self, item: _Item) -> _Item:
-        found = re.compile(r"([*+?]|\{(\d*)(,?)(\d*)\})(\??)(\+?)").match(self._source, self._at)
-        if not found or found[1] in ("{}", "{,}"):
-            return item
-        if found[6]:
-            raise PatternError(f"Hyperscan cannot do `{found[0]}`; write `{found[1]}`")
-        if found[1].startswith("{") and not found[2]:
-            raise PatternError(f"write `{{0,{found[4]}}}` for `{found[1]}`")
-        self._at = found.end()
-        if self._source[self._at : self._at + 1] in ("*", "?") or self._take("{"):
-            raise PatternError(f"two repeats in a row after `{found[0]}`")
-        item.repeat, item.lazy = found[1], found[5]
-        item.is_optional = found[1] in "*?" or found[2] == "0"
-        item.is_open = found[1] in "*+?" or (bool(found[3]) and found[2] != found[4])
-        return item
-
-
-def _both(text: str) -> tuple[str, str]:
-    return (text, text)
-
-
-def _write(group: _Group, *, for_hyperscan: bool) -> str:
-    return "|".join(
-        "".join(_write_item(item, for_hyperscan=for_hyperscan) for item in branch)
-        for branch in group.branches
-    )
-
-
-def _write_item(item: _Item, *, for_hyperscan: bool) -> str:
-    form = 1 if for_hyperscan else 0
-    if isinstance(item.what, _Group):
-        inner = _write(item.what, for_hyperscan=for_hyperscan)
-        text = f"{item.what.opening[form]}{inner})"
-    else:
-        text = item.what.text[form]
-    # Hyperscan reports every match: lazy or not is the same to it.
-    return text + item.repeat + ("" if for_hyperscan else item.lazy)
-
-
-def _can_be_empty(group: _Group) -> bool:
-    return any(all(map(_item_can_be_empty, branch)) for branch in group.branches)
-
-
-def _item_can_be_empty(item: _Item) -> bool:
-    if item.is_optional:
-        return True
-    if isinstance(item.what, _Group):
-        return item.what.opening[0] in _LOOKS or _can_be_empty(item.what)
-    return item.what.text in _NO_WIDTH
-
-
-def _has_fixed_end(group: _Group) -> bool:
-    return all(_branch_has_fixed_end(branch) for branch in group.branches)
-
-
-def _branch_has_fixed_end(branch: Sequence[_Item]) -> bool:
-    if not branch:
-        return True
-    last = branch[-1]
-    if last.is_open:
-        return False
-    return not isinstance(last.what, _Group) or _has_fixed_end(last.what)
-
+_PREFIX = re.compile(rb"(?:" + rb"|".join(_PREFIXES) + rb") *")
 
 _WHY = (
     ("Bounded repeat is too large", "a `{n,m}` is too large; 200 is plenty in a line"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import dataclass
 
 _KEPT_BYTES = 128 * 1024
 _TAIL_BYTES = 4096
@@ -22,60 +21,65 @@ def kernel_stamp_s(line: bytes) -> float | None:
     return float(found[1]) if found else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    first_seq: int
-    view: bytes
-
-
 class Recent:
     """Chunks of the match view, the newest 128 KiB and more; the last one is being judged."""
 
     def __init__(self) -> None:
-        self._chunks: deque[_Chunk] = deque()
+        self._chunks: deque[bytes] = deque()
         self._bytes = 0
-        # The highest kernel time, whole seconds: of all chunks but those not looked at yet, and of
-        # the last one up to an offset.
+        self._last_seq = 0  # first line of the last chunk
+        # The highest kernel time, whole seconds: of all chunks but the newest ones, so many, that
+        # were not looked at yet, and of the last one up to an offset.
         self._newest_s = _NONE
-        self._unlooked: deque[_Chunk] = deque()
+        self._unlooked = 0
         self._looked_to = 0
         self._looked_s = _NONE
+        self._anew_from = 0  # where in the last chunk the kernel's clock started anew
         self._is_replaying = False
 
     def fed(self, first_seq: int, view: bytes) -> None:
         """Take a chunk of complete lines."""
-        if self._chunks:
-            self._unlooked.append(self._chunks[-1])
+        if self._anew_from:
+            self._newest_s = max(self._newest_s, _highest(self._chunks[-1], self._anew_from))
+            self._anew_from = 0
+        elif self._chunks:
+            self._unlooked += 1
         if self._bytes > 2 * _KEPT_BYTES:
             self._drop()
-        self._chunks.append(_Chunk(first_seq, view))
+        self._chunks.append(view)
         self._bytes += len(view)
+        self._last_seq = first_seq
         self._looked_to = 0
         self._looked_s = _NONE
 
     @property
     def end(self) -> int:
         """Return the offset behind the newest line."""
-        return len(self._chunks[-1].view) if self._chunks else 0
+        return len(self._chunks[-1]) if self._chunks else 0
 
     def lines_before(self, offset: int, count: int) -> list[bytes]:
         """Return up to so many lines before the one that starts at `offset` of the last chunk."""
         found: list[bytes] = []
-        for chunk in reversed(self._chunks):
-            end = offset if chunk is self._chunks[-1] else len(chunk.view)
+        for number, view in enumerate(reversed(self._chunks)):
+            end = len(view) if number else offset
             while end > 0 and len(found) < count:
-                start = chunk.view.rfind(b"\n", 0, end - 1) + 1
-                found.append(chunk.view[start : end - 1])
+                start = view.rfind(b"\n", 0, end - 1) + 1
+                found.append(view[start : end - 1])
                 end = start
+            if len(found) == count:
+                break
         return found[::-1]
 
     def last_line(self) -> tuple[bytes, int]:
         """Return the newest line that is not blank, and its seq; b"" and 0 if there is none."""
-        for chunk in reversed(self._chunks):
-            lines = chunk.view.split(b"\n")[:-1]
-            for number in range(len(lines) - 1, -1, -1):
-                if lines[number].strip():
-                    return lines[number], chunk.first_seq + number
+        seq = self._last_seq
+        for number, view in enumerate(reversed(self._chunks)):
+            lines = view.split(b"\n")[:-1]
+            if number:
+                seq -= len(lines)
+            for index in range(len(lines) - 1, -1, -1):
+                if lines[index].strip():
+                    return lines[index], seq + index
         return b"", 0
 
     def is_replay(self, line: bytes, offset: int) -> bool:
@@ -97,14 +101,14 @@ class Recent:
     def _asked_for_it(self, offset: int, live_s: int) -> bool:
         """Tell whether the log was asked for after the last line with a stamp from `live_s` on."""
         between = b""  # what came after that line, without what is older
-        for chunk in reversed(self._chunks):
-            end = offset if chunk is self._chunks[-1] else len(chunk.view)
+        for number, view in enumerate(reversed(self._chunks)):
+            end = len(view) if number else offset
             live = None
-            for stamp in _STAMP.finditer(chunk.view, 0, end):
+            for stamp in _STAMP.finditer(view, 0, end):
                 if int(stamp[1]) >= live_s:
                     live = stamp
-            start = chunk.view.find(b"\n", live.start()) + 1 if live else 0
-            between = chunk.view[start : min(end, start + _TAIL_BYTES)] + between
+            start = view.find(b"\n", live.start()) + 1 if live else 0
+            between = view[start : min(end, start + _TAIL_BYTES)] + between
             if live:
                 first_old = _STAMP.search(between)
                 asked = between[: first_old.start()] if first_old else between
@@ -114,10 +118,12 @@ class Recent:
 
     def _newest_before(self, offset: int) -> int:
         """Return the highest kernel time before an offset of the last chunk, -1 for none."""
-        while self._unlooked:
-            self._newest_s = max(self._newest_s, _highest(self._unlooked.popleft().view))
+        newest = len(self._chunks) - 1
+        for index in range(newest - self._unlooked, newest):
+            self._newest_s = max(self._newest_s, _highest(self._chunks[index]))
+        self._unlooked = 0
         if self._chunks and offset > self._looked_to:
-            here = _highest(self._chunks[-1].view, self._looked_to, offset)
+            here = _highest(self._chunks[-1], self._looked_to, offset)
             self._looked_s = max(self._looked_s, here)
             self._looked_to = offset
         return max(self._newest_s, self._looked_s)
@@ -125,17 +131,20 @@ class Recent:
     def forget_stamps(self, offset: int) -> None:
         """Note that the kernel's clock starts anew at an offset of the last chunk."""
         self._newest_s = self._looked_s = _NONE
-        self._unlooked.clear()
-        self._looked_to = offset
+        self._unlooked = 0
+        self._looked_to = self._anew_from = offset
+        self._is_replaying = False
 
     def _drop(self) -> None:
         dropped = []
         while self._bytes > _KEPT_BYTES and self._chunks:
-            chunk = self._chunks.popleft()
-            self._bytes -= len(chunk.view)
-            if self._unlooked and self._unlooked[0] is chunk:
-                dropped.append(self._unlooked.popleft().view)
-        self._newest_s = max(self._newest_s, _highest_roughly(b"".join(dropped)))
+            view = self._chunks.popleft()
+            self._bytes -= len(view)
+            dropped.append(view)
+        unlooked = max(0, self._unlooked - len(self._chunks))
+        self._unlooked -= unlooked
+        if unlooked:
+            self._newest_s = max(self._newest_s, _highest_roughly(dropped[-unlooked:]))
 
 
 def _highest(text: bytes, start: int = 0, end: int | None = None) -> int:
@@ -143,10 +152,10 @@ def _highest(text: bytes, start: int = 0, end: int | None = None) -> int:
     return max((int(stamp[1]) for stamp in stamps), default=_NONE)
 
 
-def _highest_roughly(text: bytes) -> int:
+def _highest_roughly(views: list[bytes]) -> int:
     """Return the last stamp unless the first is higher: then something was printed again."""
-    first = _STAMP.search(text, 0, _TAIL_BYTES)
-    last = _highest(text, max(0, len(text) - _TAIL_BYTES))
+    first = _STAMP.search(views[0], 0, _TAIL_BYTES)
+    last = _highest(views[-1], max(0, len(views[-1]) - _TAIL_BYTES))
     if first is None or last >= int(first[1]):
         return last
-    return _highest(text)
+    return max(map(_highest, views))

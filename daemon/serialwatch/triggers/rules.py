@@ -24,8 +24,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from serialwatch.records import BootCause, Severity, Tier
 from serialwatch.tomlfile import TomlError, TomlFile, parse_toml, read_toml
 from serialwatch.triggers import ruleset as rs
+from serialwatch.triggers.pattern_tree import PatternError
 from serialwatch.triggers.patterns import (
-    PatternError,
     check_compiles,
     compile_database,
     compile_pattern,

@@ -52,11 +52,16 @@ class PortWatch:
     """
 
     def __init__(
-        self, port: str, matcher: Matcher, options: WatchOptions | None = None, boot: int = 0
+        self,
+        port: str,
+        matcher: Matcher,
+        options: WatchOptions | None = None,
+        boot: int = 0,
+        ecosystems: Iterable[str] = (),
     ) -> None:
         self.port = port
         self._options = options or WatchOptions()
-        self._ecosystems: set[str] = set()
+        self._ecosystems = set(ecosystems)  # known to run there
         self._boots = Boots(boot)
         self._faults = Faults(port, self._options.packs, self._boots, self._ecosystems, self._tell)
         self._recent = Recent()
@@ -270,7 +275,7 @@ class PortWatch:
             if not use.pattern.is_anchored or view.search(use.pattern):
                 uses.append((number, use))
         places = {number: end - offset - first for number, end in ends.items()}
-        return FoundLine(at, view, raw, uses, places)
+        return FoundLine(at, view, raw[first : first + MAX_RAW], uses, places)
 
     def _ignored(self, found: FoundLine, offset: int) -> frozenset[str] | None:
         """Return the rules that are not to look at the line; None: none may."""
@@ -449,14 +454,14 @@ class PortWatch:
         if not isinstance(finding, Hit):
             self._out.append(finding)
             return
+        if self._matcher.ruleset.detector(finding.trigger):
+            self._out.append(finding)
+            return
         at = Moment(finding.seq, finding.mono_ns, finding.utc_ns)
         if finding.severity == "critical":
             self._boots.faulted(at)
         if finding.severity in _ERRORS:
             self._fault_seq = finding.seq
-        if self._matcher.ruleset.detector(finding.trigger):
-            self._out.append(finding)
-            return
         shown = replace(finding, severity="note") if self._options.expect_faults else finding
         self._out.append(shown)
         self._detected(self._detectors.rule_hit(finding, at), at, finding.raw)

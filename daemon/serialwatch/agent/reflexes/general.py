@@ -20,15 +20,7 @@ def tell_anything(case: Case, story: Story) -> None:
         tell_without_line(case, story)
         return
     story.conclude("observation", f"The board reports: {name(case.incident.title, 180)}.", [fault])
-    command = case.command
-    if command is not None and command.line.seq < fault.seq:
-        story.mark(command.line, "the command")
-        story.conclude(
-            "observation",
-            f"It came right after `{name(command['command'])}` was typed.",
-            [command.line, fault],
-        )
-        story.unknowns.append(who_typed(case))
+    tell_command(case, story)
     tell_registers(case, story)
 
 
@@ -42,7 +34,19 @@ def tell_own_words(case: Case, story: Story) -> None:
     story.headline = case.incident.title
     claim = f"By the board's own words: {name(case.incident.title, 180)}."
     story.conclude("cause", claim, [fault], knowledge=True)
+    tell_command(case, story)
     tell_registers(case, story)
+
+
+def tell_command(case: Case, story: Story) -> None:
+    """Tell what was typed right before the fault, if anything was."""
+    fault, command = case.fault, case.command
+    if fault is None or command is None or command.line.seq >= fault.seq:
+        return
+    story.mark(command.line, "the command")
+    claim = f"It came right after `{name(command['command'])}` was typed."
+    story.conclude("observation", claim, [command.line, fault])
+    story.unknowns.append(who_typed(case))
 
 
 def tell_without_line(case: Case, story: Story) -> None:

@@ -80,6 +80,8 @@ class InterruptStorm:
         """Take a kernel message about an interrupt; one alone is its own rule's business."""
         if rule not in self.told.rules:
             return None
+        if len(self._hits) >= _KEPT:
+            self._hits.clear()
         hits = self._hits.setdefault((rule, irq), deque(maxlen=self.told.rule_hits))
         hits.append(at)
         if len(hits) < self.told.rule_hits or not at.is_within(_HITS_IN_S, hits[0]):
