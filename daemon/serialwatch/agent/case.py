@@ -181,7 +181,10 @@ class Story:
         knowledge: bool = False,
         results: Iterable[str] = (),
     ) -> None:
-        """Add a claim with the lines it rests on."""
+        """Add a claim with the lines it rests on; without a line that says anything, none."""
+        evidence = tuple(cite(line) for line in _distinct(lines))
+        if not evidence:
+            return
         registers = list(decoded)
         page = self.case.page
         self.conclusions.append(
@@ -189,7 +192,7 @@ class Story:
                 id=f"c{len(self.conclusions) + 1}",
                 kind=kind,
                 claim=claim,
-                evidence=tuple(cite(line) for line in _distinct(lines)),
+                evidence=evidence,
                 knowledge=(page.id,) if knowledge and page else (),
                 results=tuple(dict.fromkeys([*(d.result for d in registers), *results])),
             )

@@ -204,15 +204,20 @@ class Boots:
     def _begin(self, marker: BootMarker, at: Moment) -> None:
         self.number += 1
         command, panic = self._command, self._panic
+        was_panic = panic is not None and at.is_within(PANIC_S, panic, PANIC_LINES)
+        # What failed after the command, or right after our own open, was not asked for.
+        is_newer = was_panic and (command is None or panic is None or panic.seq > command.seq)
+        is_asked_for = at.mono_ns <= self._expected_until_ns or (
+            command is not None and at.is_within(COMMANDED_S, command)
+        )
         self.start = Start(
             number=self.number,
             at=at,
             ecosystem=marker.ecosystem,
             printed=marker.cause,
-            is_commanded=at.mono_ns <= self._expected_until_ns
-            or (command is not None and at.is_within(COMMANDED_S, command)),
+            is_commanded=is_asked_for and not is_newer,
             was_asleep=self._is_asleep,
-            was_panic=panic is not None and at.is_within(PANIC_S, panic, PANIC_LINES),
+            was_panic=was_panic,
         )
         self.state = "boot"
         self.is_ready = False
