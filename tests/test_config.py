@@ -2,7 +2,15 @@ from pathlib import Path
 
 import pytest
 
-from serialwatch.config import ResetCommand, ResetStep, config_to_json, load_config
+from serialwatch.config import (
+    Config,
+    ResetCommand,
+    ResetStep,
+    config_to_json,
+    load_config,
+    run_dir,
+    state_dir,
+)
 from serialwatch.tomlfile import TomlError
 
 
@@ -135,3 +143,22 @@ def test_what_is_shown_can_be_read_again(tmp_path: Path) -> None:
     assert shown["port"]["a"]["rts"] is False
     assert "dtr" not in shown["port"]["a"]
     assert shown["notify"] == [{"command": ["mail"], "severity": "error"}]
+
+
+def test_under_systemd_the_places_are_the_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/sw")
+    monkeypatch.setenv("RUNTIME_DIRECTORY", "/run/sw")
+    monkeypatch.setattr("os.geteuid", lambda: 997)
+
+    assert str(state_dir(Config())) == "/var/lib/sw"
+    assert str(run_dir(Config())) == "/run/sw"
+
+
+def test_a_users_own_daemon_uses_the_users_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", "/home/u/.state")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1000")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+
+    assert str(state_dir(Config())) == "/home/u/.state/serialwatch"
+    assert str(run_dir(Config())) == "/run/user/1000/serialwatch"

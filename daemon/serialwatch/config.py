@@ -203,12 +203,17 @@ def config_to_json(config: Config) -> dict[str, Any]:
     return {name: _plain(getattr(config, name)) for name in _TABLES}
 
 
+def is_system() -> bool:
+    """Tell whether this is the machine's daemon, started by root or by systemd, or a user's own."""
+    return os.geteuid() == 0 or "STATE_DIRECTORY" in os.environ
+
+
 def state_dir(config: Config) -> Path:
     """Return where logs and the database are kept."""
     if config.daemon.state_dir:
         return Path(config.daemon.state_dir)
-    if os.geteuid() == 0:
-        return Path("/var/lib/serialwatch")
+    if is_system():
+        return Path(os.environ.get("STATE_DIRECTORY") or "/var/lib/serialwatch")
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
     return Path(home) / "serialwatch"
 
@@ -217,8 +222,8 @@ def run_dir(config: Config | None = None) -> Path:
     """Return where the socket is: the system's for root, the user's for anybody else."""
     if config is not None and config.daemon.run_dir:
         return Path(config.daemon.run_dir)
-    if os.geteuid() == 0:
-        return Path("/run/serialwatch")
+    if is_system():
+        return Path(os.environ.get("RUNTIME_DIRECTORY") or "/run/serialwatch")
     runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/serialwatch-{os.geteuid()}"  # noqa: S108 -- made 0700 by us
     return Path(runtime) / "serialwatch"
 

@@ -60,10 +60,10 @@ def test_a_synchronous_abort_is_found_explained_and_cited(board: Powered, tmp_pa
         settled = daemon.wait_for(
             lambda: (i := crashed(daemon)) and i["is_settled"] and i["outcome"] and i, "outcome"
         )
-        report = daemon.wait_for(
-            lambda: (r := daemon.get(f"/v1/reports/{incident['id']}"))["revision"] > 1 and r,
-            "report",
+        daemon.wait_for(
+            lambda: not daemon.rows("SELECT 1 FROM queue WHERE state != 'done'"), "end of the work"
         )
+        report = daemon.get(f"/v1/reports/{incident['id']}")
         lines = daemon.saved("uboot").split(b"\n")
 
     fault = lines[settled["first_seq"] - 1]
@@ -73,7 +73,7 @@ def test_a_synchronous_abort_is_found_explained_and_cited(board: Powered, tmp_pa
     assert settled["outcome"] == "rebooted"
     assert settled["outcome_cause"] == "panic"
     assert report["class"] == "uboot.sync_abort"
-    assert report["verdict"] == "confirmed"
+    assert report["verdict"] == "confirmed", report
     claims = " ".join(c["claim"] for c in report["conclusions"])
     assert "ata abort" in claims
     assert "0xffffffffff000000" in claims

@@ -140,10 +140,14 @@ async def _until_over(
     absent = [e for e in show.expected if not e.is_reported]
     for e in absent:
         show.say(f"missing: a report of {' or '.join(sorted(e.triggers))} on {e.port}", "red")
+    if ends:
+        if not absent:
+            show.say("")
+            show.say("All reports are in. In a terminal, `serialwatch demo` stays and can be used.")
+        return 1 if absent else 0
     _say_what_to_try(show)
-    if not ends:
-        await asyncio.wait({following})
-    return 1 if absent else 0
+    await asyncio.wait({following})
+    return 0
 
 
 def _introduce(show: Show, devices: dict[str, str]) -> None:

@@ -88,7 +88,7 @@ def list_skills(as_json: bool) -> None:
         for b in registry.broken
     ]
     if not rows:
-        out.print(f"no skills: put a folder with a SKILL.md into {search_path("skills")[0]}")
+        out.print(f"no skills: put a folder with a SKILL.md into {search_path('skills')[0]}")
         return
     for line in table(_COLUMNS, rows, width_of(out)):
         out.print(line)

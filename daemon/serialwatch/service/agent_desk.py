@@ -46,7 +46,7 @@ class AgentDesk:
         listener: ReportListener,
         hello: Callable[[], Json],
         views: Callable[[], Sequence[PortView]],
-        writer_of: Callable[[str], str],
+        hands_on: Callable[[str], Json],
     ) -> None:
         self.link = AgentLink(
             lambda: [{"kind": "hello", **hello()}, *self._pending.values()], self._answer
@@ -59,7 +59,7 @@ class AgentDesk:
         self._metrics = metrics
         self._listener = listener
         self._views = views
-        self._writer_of = writer_of
+        self._hands_on = hands_on
 
     def wake(self, incident: Incident, phase: Phase, queue_id: int) -> None:
         """Let the agent look at an incident; if it is not there now, as soon as it is."""
@@ -107,8 +107,7 @@ class AgentDesk:
             )
         if op == "ports":
             return {
-                view.name: port_to_json(view) | {"writer": self._writer_of(view.name)}
-                for view in self._views()
+                view.name: port_to_json(view) | self._hands_on(view.name) for view in self._views()
             }
         if op == "investigating":
             self._changed("investigating", int(body["incident"]))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -32,11 +34,20 @@ from serialwatch.store import incidents as incident_rows
 from serialwatch.store import reports as report_rows
 from serialwatch.store.database import Database, StoreError
 from serialwatch.store.log_writer import LogWriter
-from serialwatch_drivers.port import PortError
+from serialwatch_drivers.port import PortError, PortWriteError
 
 T = TypeVar("T")
 
 RESET_LIMIT_S = 30.0  # of a command that resets a board
+SENT_KEPT = 20  # sends a port that a report may name
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Somebody sent something with `serialwatch send` or by the API."""
+
+    seq: int  # the line that was unfinished then: a prompt, which shows what was typed
+    user: str
 
 
 class ServiceBench:
@@ -66,6 +77,8 @@ class ServiceBench:
         self._problems = problems
         self._marked = marked
         self.next_marker_id = 1
+        self._wrote_seq: dict[str, int] = {}  # by port: the line at the last write
+        self._sent: dict[str, deque[Sent]] = {}
 
     @property
     def log_dir(self) -> Path:
@@ -167,12 +180,12 @@ class ServiceBench:
     async def write(self, port: str, data: bytes, source: Literal["attach", "send"]) -> int:
         """Send `data` to the device; return the number of the line it may be answered from."""
         found = self._writable(port)
-        before_seq = found.reader.next_seq
+        before_seq = self._wrote_seq[port] = found.reader.next_seq
         self._ports.wrote(port, data)
         try:
             await found.reader.write(data, source)
-        except PortError as exc:
-            raise BenchError("failed", str(exc)) from exc
+        except PortWriteError as exc:
+            raise BenchError("failed", str(exc), sent=exc.sent) from exc
         return before_seq
 
     async def set_lines(self, port: str, *, dtr: bool | None, rts: bool | None) -> None:
@@ -272,8 +285,15 @@ class ServiceBench:
         self._db.post(lambda db: incident_rows.delete_mute(db, fingerprint))
         return view
 
+    def sent(self, port: str) -> Sequence[Sent]:
+        """Return what was sent to a port lately, the newest last."""
+        return tuple(self._sent.get(port, ()))
+
     def audit(self, entry: AuditEntry) -> None:
         """Store durably who did what."""
+        if entry.action == "send" and entry.bytes:
+            sent = Sent(self._wrote_seq.get(entry.port, 0), entry.who.user)
+            self._sent.setdefault(entry.port, deque(maxlen=SENT_KEPT)).append(sent)
         row = audit_rows.AuditRow(
             utc_ns=time.time_ns(),
             uid=entry.who.uid,

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import version
@@ -18,7 +18,7 @@ from serialwatch.api.caller import policy_of_this_process
 from serialwatch.api.listen import ApiBindError
 from serialwatch.api.server import ApiPlaces, ApiServer
 from serialwatch.bundled import search_path
-from serialwatch.config import Config, run_dir, state_dir
+from serialwatch.config import Config, is_system, run_dir, state_dir
 from serialwatch.metrics import Metrics, PortNumbers
 from serialwatch.notify.command import CommandNotifier, Notification
 from serialwatch.records import Hit, IncidentChange, Marker, Report
@@ -81,7 +81,7 @@ class Service:
             self,
             self._hello,
             self._views,
-            self._writer_of,
+            self._hands_on,
         )
         self._faults = Faults(self._db, self._metrics, self, self._desk.wake)
         self._desk.faults = self._faults
@@ -168,10 +168,11 @@ class Service:
     def _views(self) -> Sequence[PortView]:
         return self._bench.ports()
 
-    def _writer_of(self, port: str) -> str:
-        """Return who may type into a port now, "" for nobody."""
+    def _hands_on(self, port: str) -> Json:
+        """Return who may type into a port now ("" for nobody), and who sent something lately."""
         who = self._api.consoles.writer(port) if self._api is not None else None
-        return who.user if who else ""
+        sent = [{"seq": each.seq, "user": each.user} for each in self._bench.sent(port)]
+        return {"writer": who.user if who else "", "sent": sent}
 
     def _on_marker(self, marker: Marker) -> None:
         if self._api is not None:
@@ -243,15 +244,15 @@ class Service:
 
     async def _serve_api(self) -> None:
         config = self._config.api
+        policy = policy_of_this_process(is_system=is_system())
         places = ApiPlaces(
             socket=run_dir(self._config) / "serialwatch.sock",
-            socket_gid=None,
+            socket_gid=policy.view_gid,
             listen=config.listen,
             token=_token(config.token_file),
         )
-        policy = policy_of_this_process(is_system=os.geteuid() == 0)
         try:
-            places.socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            _make_folder(places.socket.parent, policy.view_gid)
         except OSError as exc:
             raise ApiBindError(str(places.socket.parent), exc.strerror or str(exc)) from exc
         api = ApiServer(self._bench, places, policy, f"{time.time_ns():x}")
@@ -362,6 +363,7 @@ class Service:
         fresh = [port for n, port in config.port.items() if before.port.get(n) != port]
         for name in gone:
             await self._ports.remove(name)
+            self.on_state(name)
             if name not in config.port:
                 self._metrics.port_removed(name)
         for port in fresh:
@@ -454,6 +456,15 @@ class Service:
 
     async def _clean_memories(self) -> None:
         await self._db.run(partial(memory_rows.clean_up, now_utc_ns=time.time_ns()))
+
+
+def _make_folder(folder: Path, gid: int | None) -> None:
+    """Make the folder of the socket, open to the group that may look."""
+    if folder.is_dir():
+        return
+    folder.mkdir(mode=0o750, parents=True)
+    if gid is not None and os.geteuid() == 0:
+        os.chown(folder, -1, gid)
 
 
 def _token(path: str) -> str:

@@ -8,6 +8,7 @@ from serialwatch.agent.case import Case, Decoded, Story, name
 from serialwatch.agent.device_text import readable
 
 NULL_LIMIT = 0x1000  # an address below is a member of a structure at NULL
+MAX_STARTS = 10  # that a report cites
 SURE, LIKELY, WEAK = 0.9, 0.6, 0.4  # certainty of the class
 
 
@@ -75,22 +76,17 @@ def tell_loop(case: Case, story: Story) -> None:
     ]
     if len(starts) < 2:
         return
-    gaps_s = [(b.utc_ns - a.utc_ns) / 1e9 for a, b in pairwise(starts)]
-    period_s = sorted(gaps_s)[len(gaps_s) // 2]
+    cited = starts[:MAX_STARTS]
+    gaps_s = sorted((b.utc_ns - a.utc_ns) / 1e9 for a, b in pairwise(cited))
+    period_s = gaps_s[len(gaps_s) // 2]
     every = f", about every {period_s:.0f} s" if period_s >= 1 else ""
+    more = "more than " if len(starts) > len(cited) else ""
     for start in starts[-3:]:
         story.mark(start, f"boot #{start.boot}")
-    # Two starts that are a median period apart let the period be checked from the citation.
-    pair = next(
-        (p for p, gap in zip(pairwise(starts), gaps_s, strict=True) if gap == period_s), None
-    )
     if "loop" not in story.headline.lower():
         story.headline += ", over and over"
-    story.conclude(
-        "observation",
-        f"The board restarted {len(starts)} times in the lines that were read{every}.",
-        [*starts[:10], *(pair or ())],
-    )
+    claim = f"The board restarted {more}{len(cited)} times in the lines that were read{every}."
+    story.conclude("observation", claim, cited)
 
 
 def tell_registers(case: Case, story: Story) -> None:
