@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -97,6 +98,16 @@ async def test_a_real_abort_in_uboot_is_explained() -> None:
     assert report.next_steps[-1].text.startswith("do not repeat the access")
     assert [h.status for h in report.hypotheses][:2] == ["confirmed", "open"]
     assert report.claims.dropped == 0
+
+
+async def test_who_sent_a_command_is_told_and_not_asked() -> None:
+    seen = watched(REAL_ABORT.encode())
+    incident = seen.of("uboot.sync_abort")
+    prompt = incident.first_seq - 1
+    report, _ = await reported(seen, incident, Surroundings(writer="", sent={prompt: "ada"}))
+
+    assert notes(report)["the command, sent by ada"].startswith("=> md.l")
+    assert report.unknowns == ()
 
 
 async def test_a_variable_in_a_command_is_followed_to_where_it_was_set() -> None:
@@ -417,6 +428,37 @@ async def test_lines_that_no_reflex_expects_break_nothing() -> None:
         report, _ = await reported(Seen(lines, [incident]), incident)
 
         assert report.claims.dropped == 0, trigger
+
+
+async def test_any_lines_under_any_rule_give_a_report_that_holds() -> None:
+    rng = random.Random(17)
+    pool = [raw for path in sorted(LOGS.glob("*.log")) for raw in path.read_bytes().split(b"\n")]
+    for number in range(60):
+        start = rng.randrange(len(pool) - 100)
+        raws = pool[start : start + rng.randrange(5, 100)]
+        raws[rng.randrange(len(raws))] = rng.randbytes(rng.randrange(60)).replace(b"\n", b"")
+        boots = sorted(rng.choices(range(4), k=len(raws)))
+        blank = lines_of("x\n" * len(raws))
+        lines = [
+            replace(line, raw=raw, boot=boot)
+            for line, raw, boot in zip(blank, raws, boots, strict=True)
+        ]
+        first, fault, last = sorted(rng.choices(range(1, len(lines) + 1), k=3))
+        incident = replace(
+            incident_at(blank, "x", trigger=rng.choice(TRIGGERS)),
+            first_seq=fault,
+            block_first=first,
+            last_seq=last,
+            boot=lines[fault - 1].boot,
+            is_settled=rng.random() < 0.7,
+            outcome=rng.choice([None, "rebooted", "halted"]),
+            outcome_seq=rng.choice([0, last]),
+        )
+        report, tools = await reported(Seen(lines, [incident]), incident)
+        again = verify(report, tools.ledger, tools.results, incident, tools.pages)
+
+        assert report.claims.dropped == 0, number
+        assert again.dropped == again.changed == (), number
 
 
 TRIGGERS = [

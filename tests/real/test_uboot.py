@@ -74,6 +74,7 @@ def test_a_synchronous_abort_is_found_explained_and_cited(board: Powered, tmp_pa
     assert settled["outcome_cause"] == "panic"
     assert report["class"] == "uboot.sync_abort"
     assert report["verdict"] == "confirmed", report
+    assert any(e["note"].startswith("the command, sent by ") for e in report["timeline"])
     claims = " ".join(c["claim"] for c in report["conclusions"])
     assert "ata abort" in claims
     assert "0xffffffffff000000" in claims

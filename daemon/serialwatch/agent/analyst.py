@@ -156,7 +156,7 @@ def _tell_recurrence(case: Case, story: Story) -> None:
     if fault is None:
         return
     if incident.count > 1:
-        story.conclude("observation", f"It came {incident.count} times in this incident.", [fault])
+        story.conclude("observation", f"It was reported {incident.count} times in this incident.", [fault])
     if incident.seen_before:
         ids = ", ".join(f"#{earlier}" for earlier in incident.seen_before[:5])
         times = len(incident.seen_before)

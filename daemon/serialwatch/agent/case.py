@@ -61,6 +61,7 @@ class Surroundings:
 
     neighbours: tuple[Incident, ...] = ()  # of other ports, linked to this one
     writer: str | None = None  # who may type now; "" nobody, None not known
+    sent: Mapping[int, str] = field(default_factory=dict)  # by line: who sent it, not attached
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +188,7 @@ class Story:
             return
         registers = list(decoded)
         page = self.case.page
+        claim = _ENDED_TWICE.sub(r"\1", claim)
         self.conclusions.append(
             Conclusion(
                 id=f"c{len(self.conclusions) + 1}",
@@ -236,9 +238,13 @@ def _distinct(lines: Iterable[Line]) -> Iterable[Line]:
     return {(x.port, x.seq): x for x in lines if readable(x.raw).strip()}.values()
 
 
-# A prompt and what was typed at it: U-Boot, a shell, an RTOS console.
+_ENDED_TWICE = re.compile(r"([.!?…])\.$")  # what a board says may end a sentence by itself
+
+# A prompt and what was typed at it: U-Boot, a shell, an RTOS console. Lines that only look like it:
+# comments of test programs (`# Totals: pass:3`, `# ok 2 name`, `# selftests: net`), the channel
+# of an RTT viewer (`00> `), what carries a kernel's time.
 _COMMAND = re.compile(
-    r"^(?:\[[^\]]*\] )?"
-    r"(?:=>|[\w.-]{1,24}>|(?:\w[\w.-]*@)?[\w.~/:@-]{1,48} ?[#$]|[#$]|uart:~\$|nsh>|msh ?/?>)"
-    r" +(?P<command>\S.{0,200})"
+    r"^(?:\[(?![ \d.:]+\])[^\]]*\] ?)?"
+    r"(?:=>|(?!\d+>)[\w.-]{1,24}>|(?:\w[\w.-]*@)?[\w.~/:@-]{1,48} ?[#$]|[#$]|uart:~\$|nsh>|msh ?/?>)"
+    r" +(?P<command>(?!(?:[\w -]{1,24}:(?:\s|$)|(?:not )?ok \d|\d+\.\.\d|[#=*-]{2}|\[))\S.{0,200})"
 )

@@ -344,15 +344,18 @@ class Agent:
     async def _around(self, incident: Incident) -> Surroundings:
         """Return what the daemon knows beside the log; little if the core is busy."""
         writer: str | None = None
+        sent: dict[int, str] = {}
         try:
             limit_s = PORTS_LIMIT_S if incident.is_settled else HURRY_S
             state = (await self._ports(limit_s)).get(incident.port)
             if isinstance(state, dict) and isinstance(state.get("writer"), str):
                 writer = state["writer"]
+                sent = {int(s["seq"]): str(s["user"]) for s in state.get("sent", ())}
         except CoreError as exc:
             log.info("incident %d: %s", incident.id, exc)
         known = (self._standings.incident(number) for number in incident.linked)
-        return Surroundings(tuple(other for other in known if other is not None), writer)
+        neighbours = tuple(other for other in known if other is not None)
+        return Surroundings(neighbours, writer, sent)
 
     async def _logged(self, incident: Incident) -> None:
         """Wait a moment until the fault line is in the log; if it does not come, go on."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
-from serialwatch.agent.case import Case, Decoded, Story, name
+from serialwatch.agent.case import Case, Decoded, Match, Story, name
 from serialwatch.agent.device_text import readable
 
 NULL_LIMIT = 0x1000  # an address below is a member of a structure at NULL
@@ -44,10 +45,9 @@ def tell_command(case: Case, story: Story) -> None:
     fault, command = case.fault, case.command
     if fault is None or command is None or command.line.seq >= fault.seq:
         return
-    story.mark(command.line, "the command")
+    mark_command(case, story, command)
     claim = f"It came right after `{name(command['command'])}` was typed."
     story.conclude("observation", claim, [command.line, fault])
-    story.unknowns.append(who_typed(case))
 
 
 def tell_without_line(case: Case, story: Story) -> None:
@@ -83,7 +83,7 @@ def tell_loop(case: Case, story: Story) -> None:
     more = "more than " if len(starts) > len(cited) else ""
     for start in starts[-3:]:
         story.mark(start, f"boot #{start.boot}")
-    if "loop" not in story.headline.lower():
+    if not re.search(r"\bloop|over and over", story.headline, re.IGNORECASE):
         story.headline += ", over and over"
     claim = f"The board restarted {more}{len(cited)} times in the lines that were read{every}."
     story.conclude("observation", claim, cited)
@@ -103,7 +103,16 @@ def tell_register(story: Story, decoded: Decoded) -> None:
     story.conclude("inference", decoded.claim, [decoded.line], decoded=[decoded], knowledge=True)
 
 
-def who_typed(case: Case) -> str:
+def mark_command(case: Case, story: Story, command: Match) -> None:
+    """Show the line with the command, and who sent it or that this is not known."""
+    if sender := case.around.sent.get(command.line.seq):
+        story.mark(command.line, f"the command, sent by {name(sender)}")
+        return
+    story.mark(command.line, "the command")
+    story.unknowns.append(_who_typed(case))
+
+
+def _who_typed(case: Case) -> str:
     """Return the question of who typed the command, with what is known of it."""
     writer = case.around.writer
     if writer is None:

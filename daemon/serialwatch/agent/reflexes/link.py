@@ -15,7 +15,8 @@ def tell_overrun(case: Case, story: Story) -> None:
     story.certainty = LIKELY
     if case.fault is not None:  # the board's own words
         lost = case.find(_OVERRUN)
-        count = f" {lost['n']} times" if lost and lost["n"] else ""
+        times = "once" if lost and lost["n"] == "1" else f"{lost['n']} times" if lost else ""
+        count = f" {times}" if lost and lost["n"] else ""
         story.conclude(
             "observation",
             f"The board's own UART lost received bytes{count}: they came faster than its driver "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from serialwatch.agent.case import Case, Decoded, Match, Story, name
-from serialwatch.agent.reflexes.general import SURE, tell_anything, tell_register, who_typed
+from serialwatch.agent.reflexes.general import SURE, mark_command, tell_anything, tell_register
 
 
 def tell_uboot_abort(case: Case, story: Story) -> None:
@@ -22,11 +22,10 @@ def tell_uboot_abort(case: Case, story: Story) -> None:
     if command is not None:
         program = name(command["command"].split()[0], 30)
         story.headline = f"U-Boot took {what} in `{program}`"
-        story.mark(command.line, "the command")
+        mark_command(case, story, command)
         far = case.incident.fields.get("far", "")
         story.conclude("cause", _accused(command, esr, far), [command.line, fault])
         _tell_variables(case, story, command)
-        story.unknowns.append(who_typed(case))
     else:
         story.headline = f"U-Boot took {what}"
         words = esr.claim if esr else f"U-Boot took {what} while it ran by itself."
