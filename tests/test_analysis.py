@@ -89,11 +89,16 @@ def test_our_own_streams_give_what_they_must(matcher: Matcher, row: str) -> None
         return
     seen = {hit.trigger for i in found.incidents for hit in i.hits}
     assert expected.split(",")[0].strip() in seen
-    assert any(abs(i.first_seq - int(first)) <= 5 or i.block_first <= int(first) <= i.last_seq for i in found.incidents)
+    assert any(
+        abs(i.first_seq - int(first)) <= 5 or i.block_first <= int(first) <= i.last_seq
+        for i in found.incidents
+    )
     assert found.report.claims.dropped == 0
 
 
-def test_json_is_one_object_a_file_in_the_agreed_form(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_json_is_one_object_a_file_in_the_agreed_form(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     (tmp_path / "a.log").write_bytes(OOPS)
     (tmp_path / "b.log.gz").write_bytes(gzip.compress(b"all is well\n"))
 
@@ -108,7 +113,9 @@ def test_json_is_one_object_a_file_in_the_agreed_form(capsys: pytest.CaptureFixt
     assert (second["lines"], second["incidents"], second["report"]) == (1, [], None)
 
 
-def test_fail_on_turns_a_fault_into_exit_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fail_on_turns_a_fault_into_exit_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "a.log").write_bytes(OOPS)
 
     assert run_cli(["analyze", f"{tmp_path}/a.log", "--fail-on", "critical", "--json"]) == 1
@@ -117,4 +124,6 @@ def test_fail_on_turns_a_fault_into_exit_1(tmp_path: Path, capsys: pytest.Captur
 
 def test_a_missing_file_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["analyze", f"{tmp_path}/none.log"]) == 2
-    assert capsys.readouterr().err == f"serialwatch: {tmp_path}/none.log: No such file or directory\n"
+    assert (
+        capsys.readouterr().err == f"serialwatch: {tmp_path}/none.log: No such file or directory\n"
+    )

@@ -280,7 +280,9 @@ def test_it_ends_in_order(cable: Cable, tmp_path: Path, number: int) -> None:
     assert daemon.rows("SELECT next_seq, is_clean FROM ports") == [(3, 1)]
 
 
-def test_a_database_of_a_newer_version_is_refused_and_left_alone(cable: Cable, tmp_path: Path) -> None:
+def test_a_database_of_a_newer_version_is_refused_and_left_alone(
+    cable: Cable, tmp_path: Path
+) -> None:
     with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
         daemon.stop()
         path = daemon.state / "serialwatch.db"

@@ -52,7 +52,6 @@ class _Tally:
     severity: Severity
     last_seq: int
     last_utc_ns: int
-    is_consequence: bool
     count: int = 1
     samples: list[int] = field(default_factory=list)
 
@@ -182,9 +181,7 @@ class OpenIncident:
         self._count(hit)
         tally = self._tallies.get(hit.trigger)
         if tally is None:
-            self._tallies[hit.trigger] = tally = _Tally(
-                hit, hit.severity, hit.seq, hit.utc_ns, self._follows(hit)
-            )
+            self._tallies[hit.trigger] = tally = _Tally(hit, hit.severity, hit.seq, hit.utc_ns)
             tally.sample(hit.seq)
         else:
             tally.add(hit)
@@ -304,11 +301,17 @@ class OpenIncident:
             self._counts[key] = self._counts.get(key, 0) + 1
 
     def _follows(self, hit: Hit) -> bool:
-        """Tell whether a new trigger only goes on with what is here already."""
+        """Tell whether a trigger only goes on with a fault that was printed before it.
+
+        Which one was found first says nothing: some rules wait for the lines that follow.
+        """
         if tells_a_consequence(hit):
             return True
         return hit.continues and any(
-            is_fault(t.first) and t.first.tier != "generic" and not t.is_consequence
+            is_fault(t.first)
+            and t.first.tier != "generic"
+            and not tells_a_consequence(t.first)
+            and _position(t.first) < _position(hit)
             for t in self._tallies.values()
         )
 
@@ -334,7 +337,7 @@ class OpenIncident:
         first = tally.first
         return (
             severity_rank(tally.severity) >= 2,
-            not tally.is_consequence and not self._is_silenced(first),
+            not self._follows(first) and not self._is_silenced(first),
             TIERS.index(first.tier),
             -first.mono_ns,
             -first.seq,
@@ -355,6 +358,10 @@ class OpenIncident:
         return first.trigger != self.primary.trigger, not first.seq, first.seq, first.utc_ns
 
 
+def _position(hit: Hit) -> tuple[int, int]:
+    return hit.mono_ns, hit.seq
+
+
 def _tallies(primary: Hit, counts: Iterable[HitCount]) -> Iterable[tuple[str, _Tally]]:
     for count in counts:
         first = Hit(
@@ -371,6 +378,6 @@ def _tallies(primary: Hit, counts: Iterable[HitCount]) -> Iterable[tuple[str, _T
             utc_ns=count.first_utc_ns,
             fields=count.fields,
         )
-        tally = _Tally(first, count.severity, count.last_seq, count.last_utc_ns, False)
+        tally = _Tally(first, count.severity, count.last_seq, count.last_utc_ns)
         tally.count, tally.samples = count.count, list(count.samples)
         yield count.trigger, tally

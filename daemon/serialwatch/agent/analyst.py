@@ -75,6 +75,7 @@ def reason(case: Case) -> Report:
         story = Story(case)
         story.mark(case.fault, "first fault line")
         tell_anything(case, story)
+    _name_panic(case, story)
     end = tell_the_end(case, story)
     _tell_before(case, story)
     _tell_other_hits(case, story)
@@ -117,6 +118,16 @@ def bare_report(incident: Incident, previous: Report | None, why: str) -> Report
     )
 
 
+def _name_panic(case: Case, story: Story) -> None:
+    """Say in the title that a fault of another name ended in a kernel panic."""
+    later = (h for h in case.incident.hits[1:] if h.first_seq > case.incident.first_seq)
+    if "panic" not in story.headline.lower() and any(h.trigger in _PANICS for h in later):
+        story.headline += ", then panic"
+
+
+_PANICS = frozenset({"linux.panic", "linux.panic_init_killed"})
+
+
 def _tell_before(case: Case, story: Story) -> None:
     """Show the last words before the fault, unless a reflex showed better ones."""
     first = case.incident.first_seq
@@ -156,7 +167,8 @@ def _tell_recurrence(case: Case, story: Story) -> None:
     if fault is None:
         return
     if incident.count > 1:
-        story.conclude("observation", f"It was reported {incident.count} times in this incident.", [fault])
+        words = f"It was reported {incident.count} times in this incident."
+        story.conclude("observation", words, [fault])
     if incident.seen_before:
         ids = ", ".join(f"#{earlier}" for earlier in incident.seen_before[:5])
         times = len(incident.seen_before)

@@ -245,6 +245,8 @@ _ENDED_TWICE = re.compile(r"([.!?…])\.$")  # what a board says may end a sente
 # of an RTT viewer (`00> `), what carries a kernel's time.
 _COMMAND = re.compile(
     r"^(?:\[(?![ \d.:]+\])[^\]]*\] ?)?"
-    r"(?:=>|(?!\d+>)[\w.-]{1,24}>|(?:\w[\w.-]*@)?[\w.~/:@-]{1,48} ?[#$]|[#$]|uart:~\$|nsh>|msh ?/?>)"
-    r" +(?P<command>(?!(?:[\w -]{1,24}:(?:\s|$)|(?:not )?ok \d|\d+\.\.\d|[#=*-]{2}|\[))\S.{0,200})"
+    r"(?:=>|(?!\d+>)[\w.-]{1,24}>|(?:\w[\w.-]*@)?[\w.~/:@-]{1,48} ?[#$]|[#$]|uart:~\$|nsh>"
+    r"|msh ?/?>)"
+    r" +(?!(?:[\w-]{1,24}:|(?:not )?ok \d|\d+\.\.\d|SKIP|TODO)(?:\s|\d|$)|[#=*-]{2}|\[)"
+    r"(?P<command>\S.{0,200})"
 )

@@ -130,4 +130,5 @@ def _numbers_in(text: str) -> frozenset[int]:
     found |= {int(token) for token in re.findall(r"(?<![0-9a-z])\d{1,20}(?![0-9])", text)}
     found |= {int(token) for token in re.findall(r"(?<=[g-wyz_])\d{1,20}(?![0-9])", text)}
     found |= {int(token, 16) for token in re.findall(r"\b[0-9a-f]{4,32}\b", text)}
+    found |= {int(token.group().replace(",", "")) for token in _THOUSANDS.finditer(text)}
     return frozenset(found)

@@ -9,11 +9,13 @@ from serialwatch.agent.case import Case, Decoded, Match, Story, name
 from serialwatch.agent.device_text import readable
 from serialwatch.records import Line
 
+AFTER_END = 20  # lines behind a fault that may still tell how it ended
+
 
 def tell_the_end(case: Case, story: Story) -> str:
     """Add how it went on after the fault; return the word for the title, e.g. "reset"."""
     boot = case.next_boot
-    announced = _announcement(case)
+    announced = _announcement(case, boot)
     if announced is not None:
         story.mark(announced.line)
     if boot is not None:
@@ -23,7 +25,7 @@ def tell_the_end(case: Case, story: Story) -> str:
         story.mark(halt.line, "the end")
         story.conclude(
             "observation",
-            "The board stops here and does not restart by itself.",
+            "The board says that it stops here: its software does not restart it.",
             [halt.line],
         )
         return "halted"
@@ -31,8 +33,8 @@ def tell_the_end(case: Case, story: Story) -> str:
         story.unknowns.append("whether the board came up again: its boot had not been seen yet")
         if case.phase == "opened":
             return ""
-        _tell_origin(story, announced, None, None)
-        return "reset"
+        _tell_announced(story, announced)
+        return "announced a reset"
     if case.incident.outcome == "halted":
         last = next((x for x in reversed(case.lines) if readable(x.raw).strip()), None)
         if last is not None:
@@ -81,6 +83,17 @@ def _tell_reset(case: Case, story: Story, boot: Line, announced: Match | None) -
     return "rebooted"
 
 
+def _tell_announced(story: Story, announced: Match) -> None:
+    """Tell of a reset that was only announced: no line shows that it happened."""
+    seconds = int(announced["n"] or 0)
+    words = (
+        f"The kernel announced that it resets the board {seconds} s later."
+        if seconds
+        else f"The board announced its reset: {name(announced.text, 80)}."
+    )
+    story.conclude("observation", words, [announced.line])
+
+
 def _tell_origin(
     story: Story, announced: Match, cause: Match | None, decoded: Decoded | None
 ) -> None:
@@ -90,36 +103,49 @@ def _tell_origin(
     story.conclude("inference", words, lines, decoded=[decoded] if decoded else [])
 
 
-def _announcement(case: Case) -> Match | None:
-    for line in reversed(_from_fault(case)):
+def _announcement(case: Case, boot: Line | None) -> Match | None:
+    """Return the last line that announces a reset; it may be all that shows the next boot."""
+    for line in reversed([*_from_fault(case), *([boot] if boot else [])]):
         text = readable(line.raw)
         for origin in _ORIGINS:
-            if found := origin.pattern.search(text):
+            found = origin.pattern.search(text)
+            if found and case.incident.trigger.startswith(origin.packs):
                 return Match(line, text, {k: v for k, v in found.groupdict().items() if v})
     return None
 
 
 def _from_fault(case: Case) -> list[Line]:
-    first = case.incident.first_seq or case.incident.last_seq
-    return [line for line in case.fault_boot if line.seq >= first]
+    """Return the lines that tell how it ended; none of a later fault if the board went on."""
+    incident = case.incident
+    first, last = incident.first_seq or incident.last_seq, incident.last_seq
+    if incident.outcome != "continued":
+        last += AFTER_END if incident.is_settled else len(case.lines)
+    if case.next_boot is not None:
+        last = case.next_boot.seq
+    return [line for line in case.fault_boot if first <= line.seq <= last]
 
 
 def _printed_cause(case: Case, boot: Line) -> Match | None:
-    """Return the line near the start of the next boot in which the board says why it reset."""
+    """Return the line near the start of the next boot in which the board says why it reset.
+
+    Some ROMs print it before their banner, so with the end of the lines before it.
+    """
     near = [line for line in case.lines if boot.seq - 3 <= line.seq <= boot.seq + 20]
-    return case.find(_PRINTED_CAUSE, near)
+    own = [line for line in near if line.boot == boot.boot]
+    return case.find(_PRINTED_CAUSE, own) or case.find(_PRINTED_CAUSE, near)
 
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
     pattern: re.Pattern[str]
     claim: str
+    packs: tuple[str, ...] = ("",)  # what the trigger of the incident begins with
 
 
 # The last announcement before the next boot counts; the sharper ones first.
 _ORIGINS = (
     _Origin(
-        re.compile(r"Resetting CPU|\bresetting \.\.\.\s*$"),
+        re.compile(r"^\s*(?:Resetting CPU \.\.\.|resetting \.\.\.\s*$)"),
         "The reset was U-Boot's own, not a watchdog's.",
     ),
     _Origin(
@@ -131,8 +157,9 @@ _ORIGINS = (
         "Software asked the kernel for the reboot; it was not a watchdog's.",
     ),
     _Origin(
-        re.compile(r"\bRebooting\.\.\."),
-        "The chip's own panic handler restarted it, not a watchdog and not the supply.",
+        re.compile(r"^\s*Rebooting\.\.\."),
+        "The chip's own panic handler restarted it, in software: not the supply.",
+        ("esp.", "boot."),
     ),
     _Origin(
         re.compile(r"(?:fatal_error|os|E): Resetting system"),

@@ -12,7 +12,7 @@ from serialwatch.agent.reflexes.esp import tell_boot_loop, tell_esp_panic, tell_
 from serialwatch.agent.reflexes.general import tell_anything, tell_own_words
 from serialwatch.agent.reflexes.link import tell_overrun, tell_silence
 from serialwatch.agent.reflexes.linux import tell_irq, tell_oops, tell_panic, tell_storm
-from serialwatch.agent.reflexes.uboot import tell_uboot_abort
+from serialwatch.agent.reflexes.uboot import tell_uboot_abort, tell_uboot_hang
 from serialwatch.records import Line
 
 Reflex = Callable[[Case, Story], None]
@@ -67,9 +67,9 @@ _REFLEXES: Sequence[tuple[str, Reflex]] = (
     ("linux.uart_fifo_overrun", tell_overrun),
     ("link.rx_overrun_host", tell_overrun),
     ("esp.guru", tell_esp_panic),
-    ("esp.int_wdt", tell_esp_panic),
-    ("esp.stack_overflow", tell_esp_panic),
     ("esp.", tell_esp_words),
+    ("uboot.hang", tell_uboot_hang),
+    ("uboot.disk_error", tell_anything),
     ("uboot.", tell_own_words),
     ("boot.loop", tell_boot_loop),
     ("zephyr.", tell_zephyr),

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import re
 
-from serialwatch.agent.case import Case, Match, Story, name
-from serialwatch.agent.reflexes.general import SURE, tell_anything, tell_register
+from serialwatch.agent.case import Case, Decoded, Match, Story, name
+from serialwatch.agent.reflexes.general import (
+    SURE,
+    is_null,
+    tell_anything,
+    tell_own_words,
+    tell_register,
+)
+from serialwatch.records import Line
 
 
 def tell_zephyr(case: Case, story: Story) -> None:
@@ -14,52 +21,117 @@ def tell_zephyr(case: Case, story: Story) -> None:
     if fault is None:
         tell_anything(case, story)
         return
+    if case.incident.trigger == "zephyr.assert":
+        tell_own_words(case, story)
+        _tell_place(case, story, "")
+        return
     kind = case.find(_ZEPHYR_FAULT)
     fatal = case.find(_ZEPHYR_FATAL)
     detail = case.find(_FAULT_DETAIL)
     address = case.find(_FAULT_ADDRESS)
-    cfsr = case.register("cfsr") or case.register("hfsr") or case.register("mcause")
+    register = _fault_register(case)
+    reason = _own_reason(fatal)
     story.certainty = SURE
-    what = _what(kind)
     system = "Zephyr" if case.incident.trigger.startswith("zephyr.") else "Firmware"
-    story.headline = f"{system}: {what}"
+    what = _what(kind)
+    words = _plain(detail["detail"]) if detail else ""
     lines = [m.line for m in (kind, detail, address) if m] or [fault]
-    words = f"{detail['detail'][:1].lower()}{detail['detail'][1:]}" if detail else ""
+    if fatal and reason:
+        what = f"{_plain(reason)} ({what})" if kind else _plain(reason)
+        lines = [*lines, fatal.line]
     if words:
         where = f" at address {address['address']}" if address else ""
-        story.headline += f" at {address['address']}" if address else ""
-        claim = f"A {what}: {name(words)}{where}."
-    elif cfsr is not None:
-        lines = [*(m.line for m in (kind,) if m), cfsr.line]
-        claim = f"A {what}: {name(cfsr.meaning[:1].lower() + cfsr.meaning[1:], 160)}"
-    elif fatal:
-        lines = [*lines, fatal.line]
-        claim = f"A {what}: {name(fatal['reason'], 100)}."
+        claim = f"{_a(what)}: {name(words)}{where}."
+        if kind is None and not reason:
+            what = name(words)
+            claim = f"{_a(what)}{where}."
+        story.headline = f"{system}: {what}" + (f" at {address['address']}" if address else "")
     else:
-        claim = f"A {what}: {name(case.incident.title, 120)}."
+        story.headline = f"{system}: {what}"
+        claim, lines = _claim_without_detail(case, what, kind, fatal, register, lines)
     story.conclude("cause", claim, [fault, *lines], knowledge=True)
-    if cfsr is not None:
-        tell_register(story, cfsr)
-    pc = case.find(_FAULT_PC)
-    if pc is not None:
-        story.mark(pc.line, "where")
-        thread = case.find(_THREAD)
-        who = f", in thread {name(thread['thread'])}" if thread and thread["thread"] else ""
-        story.conclude(
-            "observation",
-            f"The instruction at {pc['pc']} did it{who}.",
-            [pc.line, *([thread.line] if thread and who else [])],
-        )
-        story.step(f"look up {pc['pc']} with addr2line on the ELF of this build")
+    if register is not None:
+        tell_register(story, register)
+    _tell_place(case, story, words)
     if fatal is not None:
         story.mark(fatal.line)
+
+
+def _claim_without_detail(
+    case: Case,
+    what: str,
+    kind: Match | None,
+    fatal: Match | None,
+    register: Decoded | None,
+    lines: list[Line],
+) -> tuple[str, list[Line]]:
+    if register is not None:
+        said = [*(m.line for m in (kind,) if m), register.line]
+        return f"{_a(what)}: {name(_plain(register.meaning), 160)}", said
+    if fatal is not None:
+        if _own_reason(fatal):
+            return f"{_a(what)}.", [*lines, fatal.line]
+        return f"{_a(what)}: {name(fatal['reason'], 100)}.", [*lines, fatal.line]
+    return f"{_a(what)}: {name(case.incident.title, 120)}.", lines
+
+
+def _tell_place(case: Case, story: Story, words: str) -> None:
+    """Tell which instruction the dump names, and how far it can be believed."""
+    pc = case.find(_FAULT_PC)
+    if pc is None:
+        return
+    story.mark(pc.line, "where")
+    thread = case.find(_THREAD)
+    named = thread and thread["thread"] and thread["thread"] != "unknown"
+    who = f", in thread {name(thread['thread'])}" if thread and named else ""
+    lines = [pc.line, *([thread.line] if thread and who else [])]
+    claim = f"The dump names the instruction at {pc['pc']}{who}"
+    if "stacking error" in words:
+        claim += "; the registers could not be saved, so it may be wrong"
+    elif "imprecise" in words:
+        claim += "; an imprecise error comes from an earlier one"
+    elif is_null(pc["pc"]):
+        claim = f"The program counter was {pc['pc']}{who}: as after a call through a NULL pointer"
+    else:
+        story.step(f"look up {pc['pc']} in the ELF of exactly this build")
+    story.conclude("observation", f"{claim}.", lines)
+
+
+def _fault_register(case: Case) -> Decoded | None:
+    """Return the register that says most: the one of the fault before that of its escalation."""
+    every = ("cfsr", "ufsr", "bfsr", "mmfsr", "mcause", "hfsr")
+    seen = [d for d in case.decoded if d.name in every and d.line in case.block and _has_bits(d)]
+    return min(seen, key=lambda d: every.index(d.name), default=None)
+
+
+def _has_bits(register: Decoded) -> bool:
+    return register.name == "mcause" or int(register.value, 16) != 0
+
+
+def _own_reason(fatal: Match | None) -> str:
+    """Return why Zephyr gave up if it knows more than that something failed."""
+    if fatal is None or re.match(
+        r"CPU exception|Unknown error|Kernel (?:oops|panic)", fatal["reason"]
+    ):
+        return ""
+    return name(fatal["reason"], 60)
 
 
 def _what(kind: Match | None) -> str:
     """Return what the dump calls the fault."""
     if kind is None:
         return "fatal error"
-    return f"{(kind['kind'] or kind['other']).lower()} fault"
+    return f"{(kind['kind'] or kind['other']).lower().replace('mpu', 'MPU')} fault"
+
+
+def _plain(text: str) -> str:
+    """Return words of a dump in small letters, as they stand in a sentence."""
+    return re.sub(r"\b[A-Z](?=[a-z])", lambda m: m.group().lower(), text)
+
+
+def _a(what: str) -> str:
+    """Return a noun with its article, to begin a sentence."""
+    return f"{'An' if re.match(r'[aeio]|un(?!i)|MPU', what) else 'A'} {what}"
 
 
 _ZEPHYR_FAULT = re.compile(

@@ -38,7 +38,7 @@ def tell_esp_panic(case: Case, story: Story) -> None:
         story.conclude("cause", words, [fault.line, address.line], knowledge=True)
     else:
         story.conclude("cause", f"The chip panicked: {reason}.", [fault.line], knowledge=True)
-    if cause is not None:
+    if cause is not None and not re.match(_NO_EXCEPTION, reason):
         tell_register(story, cause)
     _tell_backtrace(case, story)
     tell_loop(case, story)
@@ -46,7 +46,7 @@ def tell_esp_panic(case: Case, story: Story) -> None:
 
 def tell_esp_words(case: Case, story: Story) -> None:
     """Tell of what the chip itself names: an abort, a brownout, a damaged heap."""
-    if case.find(_GURU):
+    if case.find(_GURU) and not case.incident.trigger.startswith(_NAMED):
         tell_esp_panic(case, story)
         return
     tell_own_words(case, story)
@@ -85,6 +85,9 @@ def _access(reason: str) -> str:
     return ""
 
 
+_NAMED = ("esp.stack_overflow", "esp.int_wdt")  # these say more than the panic they end in
+# Reasons that ESP-IDF makes up itself: the cause register has a number of its own then.
+_NO_EXCEPTION = r"Unhandled debug|Interrupt wdt|Cache |Stack protection|Double exception"
 _GURU = re.compile(r"Guru Meditation Error: Core +(?P<core>\d+) panic'ed \((?P<reason>[^)]*)\)")
 _EXCVADDR = re.compile(r"\b(?:EXCVADDR|MTVAL) *: *(?P<address>0x[0-9a-f]{1,8})\b")
 _BACKTRACE = re.compile(r"\bBacktrace: ?0x[0-9a-f]+")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from serialwatch.agent.case import Case, Story, name
+from serialwatch.agent.case import Case, Match, Story, name
 from serialwatch.agent.device_text import readable
 from serialwatch.agent.reflexes.general import (
     LIKELY,
@@ -35,12 +35,25 @@ def tell_oops(case: Case, story: Story) -> None:
         story.headline = (
             f"Kernel oops: NULL pointer dereference{place}" if null else f"Kernel oops{place}"
         )
-        story.conclude("cause", _access_words(access["address"], place + module), lines)
+        why = next(
+            (d for d in case.decoded if d.name in {"esr", "fsr"} and d.line in case.block), None
+        )
+        refused = case.find(_NOT_PERMITTED)
+        lines += [why.line] if why else [refused.line] if refused else []
+        words = _access_words(access, place + module, why.meaning if why else "", bool(refused))
+        story.conclude("cause", words, lines, decoded=[why] if why else [])
+    elif case.incident.trigger in _LATE:
+        story.headline = case.incident.title
+        story.conclude("cause", f"{_sentence(case.incident.title)}.", [fault])
+        if where is not None:
+            words = f"The CPU was{place}{module} when it came; the access that failed was earlier."
+            story.conclude("observation", words, [fault, where.line])
     else:
-        story.headline = f"{case.incident.title}{place}"
+        title = _COUNTER.sub("", case.incident.title)
+        story.headline = f"{title}{place}"
         story.conclude(
             "cause",
-            f"The kernel stopped{place}{module}: {name(case.incident.title, 120)}.",
+            f"The kernel caught a fault{place}{module}: {name(title, 120)}.",
             [fault, *([where.line] if where else [])],
         )
     if where is not None:
@@ -71,7 +84,8 @@ def tell_panic(case: Case, story: Story) -> None:
         return
     story.certainty = SURE
     why = name(panic["why"], 120) or "no reason given"
-    story.headline = f"Kernel panic: {name(panic['why'], 60)}" if panic["why"] else "Kernel panic"
+    short = name(panic["why"], 60).rstrip(".!")
+    story.headline = f"Kernel panic: {short}" if short else "Kernel panic"
     story.mark(panic.line, "the panic")
     exit_code = case.register("exitcode")
     if exit_code is not None:
@@ -83,10 +97,10 @@ def tell_panic(case: Case, story: Story) -> None:
             decoded=[exit_code],
             knowledge=True,
         )
-    elif root := case.find(_NO_ROOT, case.lines):
+    elif root := case.find(_NO_ROOT):
         story.conclude(
             "cause",
-            f"The kernel could not mount its root file system: {name(root.text[-100:], 100)}.",
+            f"The kernel could not mount its root file system: {name(root['said'], 120)}.",
             [root.line, panic.line],
             knowledge=True,
         )
@@ -112,7 +126,9 @@ def tell_storm(case: Case, story: Story) -> None:
         return
     samples = [line for seq in _samples(case) if (line := case.line(seq))]
     claim = f"Too often: {name(case.incident.title, 180)}."
-    story.conclude("observation", claim, [fault, *samples[-1:]], knowledge=True)
+    first = case.line(case.incident.block_first)  # of the two readings that make a rate
+    lines = [*([first] if first else []), fault, *samples[-1:]]
+    story.conclude("observation", claim, lines, knowledge=True)
     if (top := case.find(_STORM_IRQ)) is not None:
         claim = f"irq {top['irq']} came most often, {top['count']} times: it keeps the CPU busy."
         story.conclude("cause", claim, [fault, top.line])
@@ -136,7 +152,11 @@ def _tell_nobody_cared(case: Case, story: Story) -> bool:
     story.mark(nobody.line)
     story.conclude("cause", claim, [nobody.line, *([off.line] if off else [])], knowledge=True)
     listed = case.find(_HANDLERS)
-    handlers = [m for m in case.find_all(_HANDLER) if listed and m.line.seq > listed.line.seq][:3]
+    handlers = [
+        m
+        for m in case.find_all(_HANDLER)
+        if listed and listed.line.seq < m.line.seq and (off is None or m.line.seq < off.line.seq)
+    ][:3]
     if handlers:
         names = ", ".join(dict.fromkeys(name(m["symbol"], 40) for m in handlers))
         claim = f"The device behind {names} gets no interrupts any more: it is dead or slow now."
@@ -153,14 +173,27 @@ def _tell_nobody_cared(case: Case, story: Story) -> bool:
     return True
 
 
-def _access_words(address: str, where: str) -> str:
+def _access_words(access: Match, where: str, meaning: str, is_refused: bool) -> str:
+    """Return what the kernel did with an address; `meaning` is that of the fault register."""
+    address = access["address"]
     shown = address if address.startswith("0x") else f"0x{address}"
+    for pattern, words in _ACCESSES:
+        if pattern.search(access.text):
+            return f"{words.format(shown=shown, where=where)}."
     if is_null(address):
         offset = int(address, 16)
         if offset == 0:
             return f"A NULL pointer was used{where}: address {shown}."
         return f"A NULL pointer was used{where}: address {shown} is a member of a structure at 0."
-    return f"The kernel used address {shown}{where}, which is not mapped."
+    if is_refused or "permission fault" in meaning:
+        return f"The kernel accessed address {shown}{where} in a way that its mapping forbids."
+    if "translation fault" in meaning:
+        return f"The kernel used address {shown}{where}, which is not mapped."
+    return f"The kernel could not access address {shown}{where}."
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _samples(case: Case) -> tuple[int, ...]:
@@ -178,15 +211,37 @@ _BAD_ACCESS = re.compile(
     r"|BUG: unable to handle [\w -]{3,40} (?:for address|at):? ?)"
     r"(?P<address>(?:0x)?[0-9a-fA-F]{1,16})\b"
 )
+# Accesses that the kernel names itself, none of them to an address without a mapping.
+_ACCESSES = (
+    (
+        re.compile(r"kernel execute from non-executable memory"),
+        "The kernel jumped to address {shown}{where}, in memory that may not be executed",
+    ),
+    (
+        re.compile(r"kernel write to read-only memory"),
+        "The kernel wrote to address {shown}{where}, in memory that is read-only",
+    ),
+    (
+        re.compile(r"(?:access to|execution of) user memory"),
+        "The kernel used address {shown} of user memory{where} without the functions for it",
+    ),
+)
+_NOT_PERMITTED = re.compile(r"#PF: error_code\(0x[0-9a-f]+\) - permissions violation")
+_COUNTER = re.compile(r": #\d+$")  # the number of the oops, where it is all that its line says
+_LATE = frozenset({"linux.serror"})  # come after the access that failed
 _WHERE = re.compile(
-    r"(?:\bpc : |\bPC is at |\bRIP: [0-9a-f]{4}:|\bepc : )(?P<symbol>[A-Za-z_][\w.$]*)\+0x[0-9a-f]+"
-    r"/0x[0-9a-f]+(?: \[(?P<module>\w+)\])?"
+    r"(?:\bpc : |\bPC is at |\bEIP: |\bRIP: [0-9a-f]{4}:|\bepc : )(?P<symbol>[A-Za-z_][\w.$]*)"
+    r"\+0x[0-9a-f]+/0x[0-9a-f]+(?: \[(?P<module>\w+)\])?"
 )
 _TASK = re.compile(r"CPU: (?P<cpu>\d+) (?:UID: \d+ )?PID: (?P<pid>\d+) Comm: (?P<comm>\S+)")
 _PANIC = re.compile(r"(?<!end )Kernel panic - not syncing:? ?(?P<why>.*)")
-_NO_ROOT = re.compile(r"VFS: (?:Unable to mount root fs on .+|Cannot open root device .+)")
+_NO_ROOT = re.compile(r"VFS: (?P<said>(?:Unable to mount root fs on|Cannot open root device) .+)")
 _NOBODY_CARED = re.compile(r"\birq (?P<irq>\d+): nobody cared")
 _IRQ_OFF = re.compile(r"Disabling IRQ #(?P<irq>\d+)")
 _HANDLERS = re.compile(r"handlers:\s*$")
-_HANDLER = re.compile(r"\[<[0-9a-fx]+>\] (?P<symbol>[A-Za-z_][\w.$]*)")
+# The primary handler of a threaded one is the kernel's own and says nothing of the device.
+_HANDLER = re.compile(
+    r"\[<[0-9a-fx]+>\] (?:irq_default_primary_handler threaded \[<[0-9a-fx]+>\] )?"
+    r"(?P<symbol>[A-Za-z_][\w.$]*)"
+)
 _STORM_IRQ = re.compile(r"#\d+: (?P<count>\d+) +irq#(?P<irq>\d+)")

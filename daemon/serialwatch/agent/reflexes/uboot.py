@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from serialwatch.agent.case import Case, Decoded, Match, Story, name
+from serialwatch.agent.device_text import readable
 from serialwatch.agent.reflexes.general import SURE, mark_command, tell_anything, tell_register
 
 
@@ -42,6 +43,18 @@ def tell_uboot_abort(case: Case, story: Story) -> None:
     if pc := case.find(_UBOOT_RELOC):
         story.mark(pc.line, "where, before relocation")
         story.step(f"look up {pc['elr']} (elr before relocation) in u-boot.map of this build")
+
+
+def tell_uboot_hang(case: Case, story: Story) -> None:
+    """Tell of a boot loader that gave up: its last words before say why, in no fixed form."""
+    tell_anything(case, story)
+    fault = case.fault
+    before = [x for x in case.lines if fault and x.seq < fault.seq and readable(x.raw).strip()]
+    for line in before[-2:]:
+        story.mark(line, "its last words")
+    if before:
+        said = name(readable(before[-1].raw), 100)
+        story.conclude("observation", f"The line before it is: {said}.", before[-1:])
 
 
 def _accused(command: Match, esr: Decoded | None, far: str) -> str:
