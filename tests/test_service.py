@@ -319,3 +319,54 @@ def test_systemd_is_told_of_ready_life_reload_and_end(cable: Cable, tmp_path: Pa
             daemon.stop()
             while told[-1] != b"STOPPING=1":
                 told.append(manager.recv(100))
+
+
+def test_what_is_sent_arrives_exactly_and_is_written_down(cable: Cable, tmp_path: Path) -> None:
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        daemon.wait_for(lambda: daemon.get("/v1/ports")["ports"][0]["state"] == "up", "port")
+        status, _ = daemon.post("/v1/ports/dut1/send", {"text": "help\r"})
+        assert status == 200
+        daemon.wait_for(lambda: daemon.rows("SELECT 1 FROM audit"), "audit")
+        (row,) = daemon.rows("SELECT uid, action, port, bytes, result FROM audit")
+
+    assert cable.received() == b"help\r"
+    assert row == (os.getuid(), "send", "dut1", 5, "ok")
+
+
+def test_a_reset_runs_what_the_configuration_says_and_is_marked(
+    cable: Cable, tmp_path: Path
+) -> None:
+    extra = f'reset = {{command = ["touch", "{tmp_path}/was-reset"]}}\n'
+    with running(tmp_path, {"dut1": str(cable.path)}, extra) as daemon:
+        daemon.wait_for(lambda: daemon.get("/v1/ports")["ports"][0]["state"] == "up", "port")
+        status, body = daemon.post("/v1/ports/dut1/reset")
+        daemon.wait_for(lambda: daemon.rows("SELECT 1 FROM markers"), "marker")
+
+        assert (status, body["how"]) == (200, "ran touch")
+        assert (tmp_path / "was-reset").exists()
+        assert daemon.rows("SELECT port, kind FROM markers") == [("dut1", "reset")]
+    assert cable.received() == b""
+
+
+def test_a_port_that_may_not_be_written_is_not(cable: Cable, tmp_path: Path) -> None:
+    with running(tmp_path, {"dut1": str(cable.path)}, "write = false\n") as daemon:
+        daemon.wait_for(lambda: daemon.get("/v1/ports")["ports"][0]["state"] == "up", "port")
+        status, body = daemon.post("/v1/ports/dut1/send", {"text": "help\r"})
+
+    assert (status, body["error"]["code"]) == (403, "not_allowed")
+    assert cable.received() == b""
+
+
+def test_a_boot_after_our_own_reset_is_no_fault(cable: Cable, tmp_path: Path) -> None:
+    extra = 'reset = {command = ["true"]}\n'
+    banner = b"U-Boot SPL 2023.10 (Mar 04 2026 - 09:12:44 +0000)\r\n"
+    with running(tmp_path, {"dut1": str(cable.path)}, extra) as daemon:
+        daemon.wait_for(lambda: daemon.get("/v1/ports")["ports"][0]["state"] == "up", "port")
+        for _ in range(4):
+            assert daemon.post("/v1/ports/dut1/reset")[0] == 200
+            write_all(cable, banner + b"Trying to boot from MMC1\r\n" + b"x\r\n" * 20)
+        daemon.wait_for(lambda: len(daemon.rows("SELECT 1 FROM boots")) == 4, "boots")
+        boots = daemon.rows("SELECT cause, is_expected FROM boots")
+
+        assert boots == [("commanded", 1)] * 4
+        assert daemon.incidents("dut1") == []
