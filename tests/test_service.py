@@ -3,6 +3,7 @@
 import hashlib
 import os
 import random
+import re
 import signal
 import socket
 import sqlite3
@@ -250,12 +251,19 @@ def test_sighup_with_a_bad_file_changes_nothing_and_says_so(cable: Cable, tmp_pa
         assert "nonsense: unknown key" in daemon.log()
 
 
+def counted(daemon: RunningDaemon) -> float:
+    text = daemon.get("/metrics", is_json=False).decode()
+    return float(re.search(r'serialwatch_memories{kind="task_result"} (.*)', text).group(1))
+
+
 def test_memories_of_one_run_are_found_by_the_next(cable: Cable, tmp_path: Path) -> None:
     with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
         write_all(cable, OOPS)
         daemon.wait_for(lambda: daemon.rows("SELECT 1 FROM memories"), "memory")
+        daemon.wait_for(lambda: counted(daemon) == 1, "count")
         daemon.stop()
         daemon.start()
+        assert counted(daemon) == 1
         write_all(cable, b"[   99.000000] other\r\n" + OOPS.replace(b"12.0", b"99.0"))
         daemon.wait_for(
             lambda: (

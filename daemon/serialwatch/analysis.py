@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import time
+import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,12 @@ NOMINAL_BIT_RATE = 115200  # bit/s: how fast time passes where no stamp tells it
 BEFORE_LINES = 400  # of an incident that its report may read
 AFTER_LINES = 300
 
+_PACKERS = {  # the first bytes of what each of them makes
+    b"\x1f\x8b": "gzip",
+    b"\xfd7zXZ\x00": "xz",
+    b"BZh": "bzip2",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
 _S = 1_000_000_000
 _BYTE_NS = 10 * _S // NOMINAL_BIT_RATE
 _STAMP = re.compile(
@@ -293,13 +300,38 @@ def _stamp_ns(match: re.Match[bytes]) -> int:
     return seconds * _S + int(match["z"]) * 1_000_000
 
 
-def open_log(path: Path) -> BinaryIO:
-    """Open a saved log, unpacked if it ends in .gz.
+def open_log(path: str | Path) -> BinaryIO:
+    """Open a saved log, unpacked if it is a gzip file.
 
     Raises:
-        OSError: missing, not readable, or damaged.
+        OSError: missing, not readable, or packed in a way that is not unpacked here.
 
     """
-    if path.suffix == ".gz":
-        return gzip.open(path, "rb")  # type: ignore[return-value]  # reads and seeks all the same
-    return path.open("rb")
+    return unpacked(open(path, "rb"))  # noqa: SIM115 -- its reader closes it
+
+
+def unpacked(source: BinaryIO) -> BinaryIO:
+    """Return an open log that can seek, unpacked if it is a gzip file; raises as `open_log`."""
+    start = source.read(max(map(len, _PACKERS)))
+    source.seek(0)
+    packer = next((name for magic, name in _PACKERS.items() if start.startswith(magic)), None)
+    if packer == "gzip":
+        return _Gzip(fileobj=source, mode="rb")  # type: ignore[return-value]  # reads and seeks
+    if packer is not None:
+        source.close()
+        raise OSError(
+            f"packed by {packer}: unpack it first: {packer} -dc FILE | serialwatch analyze -"
+        )
+    return source
+
+
+class _Gzip(gzip.GzipFile):
+    """A gzip file whose damage is an OSError, whichever part of it is damaged."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        try:
+            return super().read(size)
+        except EOFError as exc:
+            raise OSError("ends before the gzip data is complete") from exc
+        except (zlib.error, gzip.BadGzipFile) as exc:
+            raise OSError(f"damaged gzip data: {exc}") from exc

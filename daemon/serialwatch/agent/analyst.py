@@ -19,8 +19,10 @@ from serialwatch.agent.resets import tell_the_end
 from serialwatch.agent.tools import Call, Tools
 from serialwatch.agent.verifier import verify
 from serialwatch.records import (
+    SEVERITIES,
     Claims,
     Cost,
+    HitCount,
     Hypothesis,
     Incident,
     Report,
@@ -76,6 +78,7 @@ def reason(case: Case) -> Report:
         story.mark(case.fault, "first fault line")
         tell_anything(case, story)
     _name_panic(case, story)
+    _tell_old_words(case, story)
     end = tell_the_end(case, story)
     _tell_before(case, story)
     _tell_other_hits(case, story)
@@ -128,6 +131,20 @@ def _name_panic(case: Case, story: Story) -> None:
 _PANICS = frozenset({"linux.panic", "linux.panic_init_killed"})
 
 
+def _tell_old_words(case: Case, story: Story) -> None:
+    """Tell that the lines were printed by a command that shows logs or files."""
+    fault, shown = case.fault, case.shown_by
+    if fault is None or shown is None:
+        return
+    story.certainty = min(story.certainty, LIKELY)
+    story.mark(shown.line, "the command")
+    claim = (
+        f"`{name(shown['command'])}` was typed before it: these lines may be a record of an "
+        "earlier fault."
+    )
+    story.conclude("observation", claim, [shown.line, fault])
+
+
 def _tell_before(case: Case, story: Story) -> None:
     """Show the last words before the fault, unless a reflex showed better ones."""
     first = case.incident.first_seq
@@ -141,23 +158,28 @@ def _tell_before(case: Case, story: Story) -> None:
 def _tell_other_hits(case: Case, story: Story) -> None:
     """Tell what other rules of this incident matched, where no conclusion did already."""
     cited = {e.seq for c in story.conclusions for e in c.evidence if e.port == case.incident.port}
-    told = 0
-    for hit in case.incident.hits[1:]:
+    others = [hit for hit in case.incident.hits[1:] if _is_worth(case, hit, cited)]
+    worst = sorted(others, key=lambda hit: -SEVERITIES.index(hit.severity))[:MAX_OTHERS]
+    for hit in others:
         line = case.line(hit.first_seq)
-        if (
-            line is None
-            or hit.severity == "note"
-            or hit.tier == "generic"
-            or hit.first_seq in cited
-        ):
+        if line is None or hit not in worst:
             continue
-        is_near = case.incident.block_first <= hit.first_seq <= case.incident.last_seq
-        if told == MAX_OTHERS or not (is_near or hit.severity in {"error", "critical"}):
-            continue
-        told += 1
         story.mark(line, hit.trigger)
         times = f", {hit.count} times" if hit.count > 1 else ""
         story.conclude("observation", f"Also: {name(hit.title, 160)}{times}.", [line])
+    if len(others) > len(worst):
+        rest = dict.fromkeys(hit.trigger for hit in others if hit not in worst)
+        story.not_checked.append(f"what else was recognised here: {name(', '.join(rest), 200)}")
+
+
+def _is_worth(case: Case, hit: HitCount, cited: set[int]) -> bool:
+    """Tell whether another rule's match says something that no conclusion has yet."""
+    if case.line(hit.first_seq) is None or hit.first_seq in cited:
+        return False
+    if hit.severity == "note" or hit.tier == "generic":
+        return False
+    is_near = case.incident.block_first <= hit.first_seq <= case.incident.last_seq
+    return is_near or hit.severity in {"error", "critical"}
 
 
 def _tell_recurrence(case: Case, story: Story) -> None:

@@ -157,6 +157,21 @@ class Case:
                 return Match(line, text, {"command": found.group("command").strip()})
         return None
 
+    @property
+    def shown_by(self) -> Match | None:
+        """Return the command that shows logs, if it is the last one typed before the fault."""
+        first = self.incident.block_first or self.incident.first_seq
+        before = [
+            line for line in self.lines if line.seq < first and line.boot == self.incident.boot
+        ]
+        for line in reversed(before):
+            text = readable(line.raw)
+            if found := _COMMAND.match(text):
+                command = found.group("command").strip()
+                is_shown = _SHOWS_LOGS.search(command)
+                return Match(line, text, {"command": command}) if is_shown else None
+        return None
+
 
 @dataclass(slots=True)
 class Story:
@@ -229,8 +244,11 @@ def cite(line: Line) -> Evidence:
 
 
 def name(text: str, limit: int = 60) -> str:
-    """Return a word or command of the board, short enough to stand in a sentence."""
-    return shortened(normal(text), limit)
+    """Return a word or command of the board, short enough to stand in a sentence.
+
+    What it prints in the form of our own citations is left out: it would be taken for one.
+    """
+    return shortened(_LIKE_OURS.sub("[…]", normal(text)), limit)
 
 
 def _distinct(lines: Iterable[Line]) -> Iterable[Line]:
@@ -238,6 +256,13 @@ def _distinct(lines: Iterable[Line]) -> Iterable[Line]:
     return {(x.port, x.seq): x for x in lines if readable(x.raw).strip()}.values()
 
 
+_SHOWS_LOGS = re.compile(
+    r"(?:^|[;&|] *|sudo )(?:dmesg|journalctl|logread|z?cat|z?grep|egrep|rg|less|more|tail|head|strings)"
+    r"(?: |$)"
+)
+_LIKE_OURS = re.compile(
+    r"\b[a-z0-9][a-z0-9_-]{0,31}:L\d+\b|\bL\d{2,}\b|\b[Bb]oot #\d+|\b[Ii]ncident #\d+"
+)
 _ENDED_TWICE = re.compile(r"([.!?…])\.$")  # what a board says may end a sentence by itself
 
 # A prompt and what was typed at it: U-Boot, a shell, an RTOS console. Lines that only look like it:

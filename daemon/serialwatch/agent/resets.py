@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from serialwatch.agent.case import Case, Decoded, Match, Story, name
 from serialwatch.agent.device_text import readable
+from serialwatch.agent.line_shape import untimed
 from serialwatch.records import Line
 
 AFTER_END = 20  # lines behind a fault that may still tell how it ended
@@ -89,7 +90,7 @@ def _tell_announced(story: Story, announced: Match) -> None:
     words = (
         f"The kernel announced that it resets the board {seconds} s later."
         if seconds
-        else f"The board announced its reset: {name(announced.text, 80)}."
+        else f"The board announced its reset: {name(untimed(announced.text), 80)}."
     )
     story.conclude("observation", words, [announced.line])
 

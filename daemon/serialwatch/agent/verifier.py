@@ -217,7 +217,8 @@ class _Check:
         rest = text
         for ref in _LINE_REF.finditer(text):
             port = ref.group("port") or self.incident.port
-            if (port, int(ref.group("seq"))) not in self.ledger:
+            is_level = _CACHE_LEVEL.fullmatch(ref.group()) and ref.group().lower() in sources.text
+            if (port, int(ref.group("seq"))) not in self.ledger and not is_level:
                 raise _Rejected("G2", f"{ref.group()} was not read in this run")
             rest = rest.replace(ref.group(), " ")
         rest = self._without_names(rest)
@@ -353,6 +354,7 @@ class _Check:
 
 
 _LINE_REF = re.compile(r"\b(?:(?P<port>[a-z0-9][a-z0-9_-]{0,31}):)?L(?P<seq>\d{1,15})\b")
+_CACHE_LEVEL = re.compile(r"L[1-4]")  # as in "L2 cache", where a cited line says so
 _BOOT_NAME = re.compile(r"\b[Bb]oot #?(?P<number>\d{1,9})\b")
 _INCIDENT_NAME = re.compile(r"\b[Ii]ncident #?(?P<number>\d{1,9})\b")
 _TOO_FINE = re.compile(r"\d ?(?:µs|us|ns|microseconds?|nanoseconds?)\b")

@@ -6,7 +6,8 @@ import asyncio
 import json
 import sys
 import tempfile
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import BinaryIO
 
 import click
@@ -14,7 +15,7 @@ from rich.text import Text
 
 from serialwatch.agent.knowledge import load_knowledge
 from serialwatch.agent.skills import load_skills
-from serialwatch.analysis import PORT, Analysis, most_severe, open_log
+from serialwatch.analysis import PORT, Analysis, most_severe, open_log, unpacked
 from serialwatch.analysis import analyze as analyze_log
 from serialwatch.bundled import bundled_dir, search_path
 from serialwatch.cli.errors import WRONG_USE, CliError
@@ -47,10 +48,7 @@ def analyze(files: tuple[str, ...], fail_on: Severity | None, as_json: bool) -> 
     fails = False
     for name in files:
         with _opened(name) as source:
-            try:
-                found = asyncio.run(analyze_log(source, matcher, registry, knowledge))
-            except OSError as exc:
-                raise CliError(f"{name}: {exc.strerror or exc}", WRONG_USE) from exc
+            found = asyncio.run(analyze_log(source, matcher, registry, knowledge))
         if as_json:
             click.echo(json.dumps(_json(name, found)))
         else:
@@ -61,17 +59,24 @@ def analyze(files: tuple[str, ...], fail_on: Severity | None, as_json: bool) -> 
     return 1 if fails else 0
 
 
-def _opened(name: str) -> BinaryIO:
-    if name != "-":
-        try:
-            return open_log(Path(name))
-        except OSError as exc:
-            raise CliError(f"{name}: {exc.strerror or exc}", WRONG_USE) from exc
+@contextmanager
+def _opened(name: str) -> Iterator[BinaryIO]:
+    """Open a log; whatever the system says against it, then or later, is told with its name."""
+    try:
+        with _stdin() if name == "-" else open_log(name) as source:
+            yield source
+    except OSError as exc:
+        if isinstance(exc, BrokenPipeError):
+            raise
+        raise CliError(f"{safe(name) or repr(name)}: {exc.strerror or exc}", WRONG_USE) from exc
+
+
+def _stdin() -> BinaryIO:
     kept = tempfile.TemporaryFile()  # noqa: SIM115 -- its reader closes it
     while part := sys.stdin.buffer.read(1 << 20):
         kept.write(part)
     kept.seek(0)
-    return kept
+    return unpacked(kept)
 
 
 def _json(name: str, found: Analysis) -> Json:
@@ -102,7 +107,7 @@ def _show(name: str, found: Analysis) -> None:
     what = f", {' and '.join(found.ecosystems)}" if found.ecosystems else ""
     out.print(
         Text(
-            f"{safe(name)}: {found.lines:,} lines, {_size(found.size)}, "
+            f"{safe(name)}: {found.lines:,} line{'' if found.lines == 1 else 's'}, {_size(found.size)}, "
             f"{found.boots} boot{'' if found.boots == 1 else 's'}{what}, {found.seconds:.2f} s"
         )
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
@@ -13,17 +15,36 @@ from serialwatch.config import SYSTEM_CONFIG, Config, config_to_json, load_confi
 from serialwatch.tomlfile import TomlError
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _file(command: F) -> F:
+    """Add PATH, also as the -c that `run` has."""
+    argument = click.argument("path", required=False, type=click.Path(path_type=Path))
+    option = click.option(
+        "-c", "--config", "named", type=click.Path(path_type=Path), help="The same as PATH."
+    )
+    return argument(option(command))
+
+
+def _one(path: Path | None, named: Path | None) -> Path | None:
+    if path is not None and named is not None:
+        raise click.UsageError("PATH and -c PATH exclude each other")
+    return named if path is None else path
+
+
 @click.group()
 def config() -> None:
     """Check and show the configuration."""
 
 
 @config.command()
-@click.argument("path", required=False, type=click.Path(path_type=Path))
+@_file
 @click.option("--port", "ports", multiple=True, metavar="NAME=DEVICE", help="As for run.")
 @json_option
-def check(path: Path | None, ports: tuple[str, ...], as_json: bool) -> int:
+def check(path: Path | None, named: Path | None, ports: tuple[str, ...], as_json: bool) -> int:
     """Check a configuration file: the one at PATH, else the system's."""
+    path = _one(path, named)
     try:
         loaded = load_config(path, ports)
     except TomlError as exc:
@@ -40,11 +61,12 @@ def check(path: Path | None, ports: tuple[str, ...], as_json: bool) -> int:
 
 
 @config.command()
-@click.argument("path", required=False, type=click.Path(path_type=Path))
+@_file
 @click.option("--port", "ports", multiple=True, metavar="NAME=DEVICE", help="As for run.")
 @json_option
-def show(path: Path | None, ports: tuple[str, ...], as_json: bool) -> None:
+def show(path: Path | None, named: Path | None, ports: tuple[str, ...], as_json: bool) -> None:
     """Show a configuration with its defaults, as TOML."""
+    path = _one(path, named)
     try:
         loaded = load_config(path, ports)
     except TomlError as exc:

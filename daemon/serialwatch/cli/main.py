@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -80,12 +81,13 @@ class LazyGroup(click.Group):
 def cli() -> None:
     """Watch the serial ports of a bench, keep every byte, notice faults and explain them.
 
-    Every command takes --json, and --help. Exit codes: 0 good, 1 a fault, 2 wrong use.
+    Every command that answers takes --json. Exit codes: 0 good, 1 a fault, 2 wrong use.
     """
 
 
 def main() -> None:
     """Run the command line and exit."""
+    _open_missing_streams()
     sys.exit(run_cli(sys.argv[1:]))
 
 
@@ -93,10 +95,10 @@ def run_cli(args: Sequence[str]) -> int:
     """Run one command and return its exit code; what goes wrong is one line on stderr."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # e.g. a Latin-1 terminal
+    code = 0
     try:
-        code = cli.main(args=list(args), prog_name="serialwatch", standalone_mode=False)
+        code = _invoked(args)
         sys.stdout.flush()
-        return code if isinstance(code, int) else 0
     except click.exceptions.NoArgsIsHelpError as exc:
         click.echo(exc.format_message())
         return 0
@@ -108,19 +110,67 @@ def run_cli(args: Sequence[str]) -> int:
     except CliError as exc:
         return _fail(str(exc), exc.exit_code)
     except BrokenPipeError:
-        # Whoever read our output has seen enough; the interpreter must not trip over it again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except (click.Abort, KeyboardInterrupt):
+        _give_up_output()  # whoever read it has seen enough
+    except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except Exception as exc:
+        if isinstance(exc, OSError) and _cannot_print(exc):
+            _give_up_output()
+            return _fail(f"standard output: cannot be written: {exc.strerror}", FAULT)
         if os.environ.get("SERIALWATCH_TRACEBACK"):
             raise
         words = f"a fault of its own: {type(exc).__name__}: {exc}"
         return _fail(f"{words}\nplease report it; SERIALWATCH_TRACEBACK=1 shows where", FAULT)
+    return code
+
+
+def _invoked(args: Sequence[str]) -> int:
+    """Run a command; what it raises is raised, also what click makes something else of."""
+    try:
+        code = cli.main(args=list(args), prog_name="serialwatch", standalone_mode=False)
+    except click.Abort as exc:  # click's word for Ctrl-C, and for any EOFError
+        raise exc.__cause__ or KeyboardInterrupt from exc
+    except SystemExit as exc:  # click's way out of a broken pipe; ours is not an error
+        if isinstance(exc.__context__, BrokenPipeError):
+            raise exc.__context__ from exc
+        raise
+    return code if isinstance(code, int) else 0
+
+
+def _open_missing_streams() -> None:
+    """Open what we were started without, so that no file of ours gets the number of stdout."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 -- for as long as we run
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def _cannot_print(exc: OSError) -> bool:
+    """Tell whether it is standard output that failed: what is left in it fails again."""
+    try:
+        sys.stdout.flush()
+    except OSError as again:
+        return again.errno == exc.errno
+    return exc.errno == errno.ENOSPC and exc.filename is None
+
+
+def _give_up_output() -> None:
+    """Keep the interpreter from tripping over stdout, or stderr, again when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def _fail(message: str, code: int) -> int:
-    for line in message.split("\n"):
-        click.echo(f"serialwatch: {line}", err=True)
+    try:
+        for line in message.split("\n"):
+            click.echo(f"serialwatch: {line}", err=True)
+    except OSError:  # stderr is closed or full: the code tells it
+        _give_up_output()
     return code

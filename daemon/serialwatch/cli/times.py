@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_LONGEST_S = 3650 * 86400.0
 _AGO = re.compile(
     r"-?(\d+(?:\.\d+)?)\s*([smhdw]|sec|min|(?:second|minute|hour|day|week)s?)(?:\s+ago)?"
 )
@@ -27,7 +28,10 @@ def parse_when(text: str, now: datetime) -> int:
     if word in {"today", "yesterday"}:
         return _ns(_midnight(now, days_ago=0 if word == "today" else 1))
     if ago := _AGO.fullmatch(word):
-        return _ns(now - timedelta(seconds=float(ago.group(1)) * _UNITS[ago.group(2)[0]]))
+        try:
+            return _ns(now - timedelta(seconds=float(ago.group(1)) * _UNITS[ago.group(2)[0]]))
+        except (OverflowError, ValueError) as exc:  # before the year 1
+            raise _no_time(text) from exc
     if clock := _CLOCK.fullmatch(word):
         hour, minute, second, fraction = clock.groups(default="0")
         micros = int(fraction.ljust(6, "0"))
@@ -46,9 +50,12 @@ def parse_span(text: str) -> float:
 
     """
     span = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip().lower())
-    if span is None or float(span.group(1)) == 0:
-        raise ValueError(f"{text!r} is no length of time: write 30m, 2h or 1d")
-    return float(span.group(1)) * _UNITS[span.group(2)]
+    seconds = float(span.group(1)) * _UNITS[span.group(2)] if span else 0.0
+    if not 0 < seconds <= _LONGEST_S:
+        raise ValueError(
+            f"{text!r} is no length of time: write 30m, 2h or 1d, 10 years (3650d) at most"
+        )
+    return seconds
 
 
 def local_now() -> datetime:

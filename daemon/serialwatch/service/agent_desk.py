@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, get_args
 
 from serialwatch.api.bench import PortView, port_to_json
 from serialwatch.metrics import Metrics
@@ -19,7 +19,7 @@ from serialwatch.store import reports as report_rows
 from serialwatch.store import runs as run_rows
 from serialwatch.store.database import Database, StoreError
 from serialwatch.store.log_writer import LogWriter
-from serialwatch.store.memory_gate import memory_from_json
+from serialwatch.store.memory_gate import MemoryType, memory_from_json
 from serialwatch.wire import Json, incident_to_json, report_from_json
 
 log = logging.getLogger(__name__)
@@ -102,9 +102,11 @@ class AgentDesk:
             return await self._take_trace(run_rows.trace_from_json(body))
         if op == "memory":
             memory = memory_from_json(body)
-            return await self._db.run(
+            written = await self._db.run(
                 partial(memory_rows.write_memory, memory=memory, now_utc_ns=time.time_ns())
             )
+            await self.count_memories()
+            return written
         if op == "ports":
             return {
                 view.name: port_to_json(view) | self._hands_on(view.name) for view in self._views()
@@ -113,6 +115,17 @@ class AgentDesk:
             self._changed("investigating", int(body["incident"]))
             return None
         raise ValueError(f"no such thing to ask: {op[:40]!r}")
+
+    async def count_memories(self) -> None:
+        """Bring the gauge of memories up to date.
+
+        Raises:
+            StoreError: the database cannot be read.
+
+        """
+        counted = await self._db.run(memory_rows.count_memories)
+        for kind in get_args(MemoryType):
+            self._metrics.memories.labels(kind).set(counted.get(kind, 0))
 
     async def _take_report(self, report: Report, run_id: str) -> Json:
         """Commit a report once the log is on disk past every line it cites."""

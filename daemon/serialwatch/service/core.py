@@ -237,6 +237,7 @@ class Service:
         try:
             self._faults.restore(await self._db.run(incident_rows.load_left))
             await self._desk.resume()
+            await self._desk.count_memories()
             self._bench.next_marker_id = await self._db.run(boot_rows.next_marker_id)
         except StoreError as exc:
             # Incidents of this run are kept in memory and stored when it heals.
@@ -456,6 +457,7 @@ class Service:
 
     async def _clean_memories(self) -> None:
         await self._db.run(partial(memory_rows.clean_up, now_utc_ns=time.time_ns()))
+        await self._desk.count_memories()
 
 
 def _make_folder(folder: Path, gid: int | None) -> None:

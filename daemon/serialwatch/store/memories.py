@@ -145,9 +145,9 @@ def clean_up(db: Database, now_utc_ns: int) -> int:
     ).rowcount
 
 
-def count_memories(db: Database) -> int:
-    """Return how many there are."""
-    return int(db.execute("SELECT count(*) FROM memories").fetchone()[0])
+def count_memories(db: Database) -> dict[str, int]:
+    """Return how many there are of each type that there is."""
+    return dict(db.execute("SELECT type, count(*) FROM memories GROUP BY type").fetchall())
 
 
 def words_of(text: str) -> list[str]:

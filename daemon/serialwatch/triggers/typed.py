@@ -14,6 +14,18 @@ _RESTARTS = re.compile(
     rb"(?:^|[\s;&|])(?:reset|reboot|poweroff|halt|shutdown|init [06]|kernel reboot \w+)"
     rb"(?:$|[\s;&|])|machine\.(?:soft_)?reset\(|systemctl (?:reboot|poweroff|halt|kexec)"
 )
+# A prompt and a command whose words are text to it: they are no fault of the board. A kernel message
+# may come behind a prompt too, but not behind a command of this kind.
+_TEXT_COMMAND = re.compile(
+    rb"^(?:=>|(?:[^\r\n#$>]{0,80}[^\r\n#$>=-])?[#$>]) +(?:sudo +)?"
+    rb"(?:echo|printf|logger|z?grep|egrep|rg|sed|awk|z?cat|less|tail|head) "
+    rb"(?!.*\[ *\d{1,7}\.\d{6}\])"
+)
+
+
+def is_text_command(line: bytes) -> bool:
+    """Tell whether a line is a typed command that only handles text, such as `grep`."""
+    return _TEXT_COMMAND.match(line) is not None
 
 
 class Typed:

@@ -19,7 +19,7 @@ from serialwatch.triggers.moments import Moment, S
 from serialwatch.triggers.patterns import LineView, compile_pattern
 from serialwatch.triggers.recent import Recent
 from serialwatch.triggers.ruleset import BootMarker, PrintedCause, ResetCause
-from serialwatch.triggers.typed import Typed
+from serialwatch.triggers.typed import Typed, is_text_command
 from serialwatch.triggers.view import strip_escapes
 
 QUIET_NS = 2 * S  # a wait for later lines ends, and a block
@@ -289,6 +289,8 @@ class PortWatch:
                 ignored.update(ignore.rules)
         text = found.view.text
         if self._typed.is_echo(text, found.at.mono_ns) or self._recent.is_replay(text, offset):
+            return None
+        if is_text_command(text):
             return None
         return frozenset(ignored)
 

@@ -6,6 +6,7 @@ import re
 
 from serialwatch.agent.case import Case, Decoded, Match, Story, name
 from serialwatch.agent.reflexes.general import (
+    LIKELY,
     SURE,
     is_null,
     tell_anything,
@@ -48,11 +49,14 @@ def tell_zephyr(case: Case, story: Story) -> None:
         story.headline = f"{system}: {what}" + (f" at {address['address']}" if address else "")
     else:
         story.headline = f"{system}: {what}"
+        if register is not None and kind is None and fatal is None:
+            story.certainty = LIKELY  # registers alone may be a status display
+            story.headline = f"{system}: fault registers say {_plain(register.meaning).rstrip('.')}"
         claim, lines = _claim_without_detail(case, what, kind, fatal, register, lines)
     story.conclude("cause", claim, [fault, *lines], knowledge=True)
     if register is not None:
         tell_register(story, register)
-    _tell_place(case, story, words)
+    _tell_place(case, story, words or (register.meaning if register else ""))
     if fatal is not None:
         story.mark(fatal.line)
 
@@ -67,6 +71,8 @@ def _claim_without_detail(
 ) -> tuple[str, list[Line]]:
     if register is not None:
         said = [*(m.line for m in (kind,) if m), register.line]
+        if kind is None:
+            return f"The fault registers say: {name(_plain(register.meaning), 160)}", said
         return f"{_a(what)}: {name(_plain(register.meaning), 160)}", said
     if fatal is not None:
         if _own_reason(fatal):
@@ -88,7 +94,7 @@ def _tell_place(case: Case, story: Story, words: str) -> None:
     claim = f"The dump names the instruction at {pc['pc']}{who}"
     if "stacking error" in words:
         claim += "; the registers could not be saved, so it may be wrong"
-    elif "imprecise" in words:
+    elif "imprecise" in words or "not the culprit" in words:
         claim += "; an imprecise error comes from an earlier one"
     elif is_null(pc["pc"]):
         claim = f"The program counter was {pc['pc']}{who}: as after a call through a NULL pointer"

@@ -8,6 +8,7 @@ from itertools import pairwise
 from serialwatch.agent.case import Case, Decoded, Match, Story, name
 from serialwatch.agent.device_text import readable
 
+_OWN_NUMBER = "if the panic reason says so"  # the register alone does not tell
 NULL_LIMIT = 0x1000  # an address below is a member of a structure at NULL
 MAX_STARTS = 10  # that a report cites
 SURE, LIKELY, WEAK = 0.9, 0.6, 0.4  # certainty of the class
@@ -93,7 +94,7 @@ def tell_registers(case: Case, story: Story) -> None:
     """Tell what the registers of the dump say."""
     block = {line.seq for line in case.block}
     for decoded in case.decoded:
-        if decoded.line.seq in block:
+        if decoded.line.seq in block and _OWN_NUMBER not in decoded.meaning:
             tell_register(story, decoded)
 
 

@@ -61,7 +61,8 @@ def _accused(command: Match, esr: Decoded | None, far: str) -> str:
     """Return the claim that a typed command did it; `far` is the address if it was printed."""
     typed = name(command["command"], 80)
     found = _ADDRESS.search(command["command"])
-    address = far or (found.group() if found else "")
+    accessed = found.group() if found and _ACCESSES.match(command["command"]) else ""
+    address = far or accessed
     fields = esr.fields if esr else {}
     if address and "WnR" in fields:
         way = "A write to" if fields["WnR"].startswith("1") else "A read from"
@@ -100,6 +101,7 @@ def _holder(case: Case, command: Match | None) -> Match | None:
     return None
 
 
+_ACCESSES = re.compile(r"(?:md|mw|mm|nm)(?:\.[bwlq])? ")  # what follows is accessed
 _UBOOT_RELOC = re.compile(r"\belr: (?P<elr>[0-9a-f]{8,16}) lr ?: [0-9a-f]+ \(reloc\)")
 _PAIRS = re.compile(r"\b(?:x\d{1,2}|r\d{1,2}) *: ?[0-9a-f]{8,16}\b")
 _PAIR = re.compile(r"\b(?P<register>[xr]\d{1,2}) *: ?(?P<value>[0-9a-f]{8,16})\b")
