@@ -64,7 +64,7 @@ async def test_a_wake_becomes_a_report_on_the_boards_own_lines(
 
     assert await core.finished(row)
     (report,) = core.reports
-    assert report.title == "U-Boot took a synchronous abort in `md.l` and reset"
+    assert report.title == "U-Boot took a synchronous abort in `md.l` and announced a reset"
     assert (report.incident, report.revision, report.made_by) == (17, 1, "offline analyst")
     assert report.cost.reason == "none configured"
     assert report.cost.skills >= 5

@@ -2,10 +2,13 @@ import asyncio
 import gzip
 import io
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from bench_cli import COMMAND
 from serialwatch.agent.knowledge import load_knowledge
 from serialwatch.agent.skills import load_skills
 from serialwatch.analysis import Analysis, analyze
@@ -127,3 +130,64 @@ def test_a_missing_file_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (
         capsys.readouterr().err == f"serialwatch: {tmp_path}/none.log: No such file or directory\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (gzip.compress(OOPS * 100)[:-20], "damaged: the file ends before its gzip data does"),
+        (gzip.compress(OOPS)[:20] + b"\xff" * 40, "damaged gzip data: "),
+        (gzip.compress(OOPS)[:-8] + b"\0" * 8, "damaged gzip data: CRC check failed"),
+        (b"\xfd7zXZ\x00 ...", "packed by xz: unpack it first: xz -dc FILE | serialwatch analyze -"),
+        (b"\x28\xb5\x2f\xfd ...", "packed by zstd: "),
+    ],
+)
+def test_a_packed_log_that_cannot_be_unpacked_is_told_with_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes, words: str
+) -> None:
+    (tmp_path / "a.log").write_bytes(data)
+
+    assert run_cli(["analyze", f"{tmp_path}/a.log"]) == 2
+    assert capsys.readouterr().err.startswith(f"serialwatch: {tmp_path}/a.log: {words}")
+
+
+def test_a_gzip_file_is_known_by_its_content_and_not_by_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "packed.log").write_bytes(gzip.compress(OOPS))
+    (tmp_path / "text.gz").write_bytes(OOPS)
+
+    assert run_cli(["analyze", f"{tmp_path}/packed.log", f"{tmp_path}/text.gz", "--json"]) == 0
+    packed, text = map(json.loads, capsys.readouterr().out.splitlines())
+    assert packed["lines"] == text["lines"] == 3
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_pipe_is_read_like_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], packed: bool
+) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, gzip.compress(OOPS) if packed else OOPS)
+    os.close(writer)
+
+    assert run_cli(["analyze", f"/dev/fd/{reader}"]) == 0
+    os.close(reader)
+    assert "kernel NULL pointer" in capsys.readouterr().out
+
+
+def test_an_empty_name_is_told_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["analyze", ""]) == 2
+    assert capsys.readouterr().err == "serialwatch: '': No such file or directory\n"
+
+
+def test_the_verdict_counts_also_when_nobody_reads_the_report(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(OOPS)
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*COMMAND, "analyze", f"{tmp_path}/a.log", "--fail-on", "error"],
+        stdout=writer, stderr=subprocess.PIPE, check=False,
+    )  # fmt: skip
+    os.close(writer)
+
+    assert (done.returncode, done.stderr) == (1, b"")

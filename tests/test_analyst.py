@@ -418,6 +418,334 @@ async def test_escapes_and_controls_of_a_board_never_reach_a_report() -> None:
     assert len(texts) > 3
 
 
+async def told(text: str, trigger: str) -> tuple[Report, Seen]:
+    """Return the report on a stream that has one fault."""
+    seen = watched(text.encode())
+    report, _ = await reported(seen, seen.of(trigger))
+    assert report.claims.dropped == 0
+    return report, seen
+
+
+OOPS = """
+[   10.000000] Unable to handle kernel NULL pointer dereference at virtual address 0000000000000010
+[   10.000200]   ESR = 0x0000000096000006
+[   10.000300] Internal error: Oops: 0000000096000006 [#1] PREEMPT SMP
+[   10.000400] CPU: 1 PID: 77 Comm: kworker/1:1 Not tainted 6.6.1 #1
+[   10.000500] pc : foo_probe+0x10/0x40
+[   10.000600] ---[ end trace 0000000000000000 ]---
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[    9.900000] # Totals: pass:3 fail:0 skip:1 total:4",
+        "# Totals: pass:3 fail:0",
+        "# ok 1 alloc_test",
+        "00> [00:00:09.900,000] <dbg> app: tick",
+    ],
+)
+async def test_a_line_that_only_looks_like_a_prompt_is_no_typed_command(line: str) -> None:
+    report, _ = await told(
+        f"{line}\n[   10.000000] BUG: KASAN: slab-out-of-bounds in foo_write+0x190/0x3b8\n",
+        "linux.kasan",
+    )
+
+    assert not any("was typed" in c for c in claims(report))
+
+
+@pytest.mark.parametrize(
+    ("said", "told_as"),
+    [
+        ("kernel execute from non-executable memory at virtual", "may not be executed"),
+        ("kernel write to read-only memory at virtual", "that is read-only"),
+        ("kernel access to user memory outside uaccess routines at virtual", "of user memory"),
+    ],
+)
+async def test_a_forbidden_access_is_not_called_unmapped(said: str, told_as: str) -> None:
+    report, _ = await told(
+        f"[    6.1] Unable to handle {said} address ffffbd2f51ef96d0\n"
+        "[    6.1]   ESR = 0x000000008600000e\n",
+        "linux.oops",
+    )
+
+    assert told_as in claims(report, "cause")[0]
+    assert "not mapped" not in claims(report, "cause")[0]
+
+
+async def test_an_access_is_called_unmapped_only_if_the_register_says_so() -> None:
+    text = "[    6.1] Unable to handle kernel paging request at virtual address ffffbd2f51ef96d0\n"
+    bare, _ = await told(text, "linux.oops")
+    forbidden, _ = await told(f"{text}[    6.1]   ESR = 0x000000009600004f\n", "linux.oops")
+    unmapped, _ = await told(f"{text}[    6.1]   ESR = 0x0000000096000006\n", "linux.oops")
+
+    assert claims(bare, "cause") == ["The kernel could not access address 0xffffbd2f51ef96d0."]
+    assert "in a way that its mapping forbids" in claims(forbidden, "cause")[0]
+    assert "which is not mapped" in claims(unmapped, "cause")[0]
+
+
+async def test_an_asynchronous_error_is_not_blamed_on_the_function_that_ran() -> None:
+    report, _ = await told(
+        "[   18.1] SError Interrupt on CPU5, code 0x00000000be000000 -- SError\n"
+        "[   18.1] pc : arm_smmu_write_s2cr+0xa0/0x130\n",
+        "linux.serror",
+    )
+
+    assert "arm_smmu_write_s2cr" not in report.title + claims(report, "cause")[0]
+    assert claim(report, "the access that failed was earlier")
+
+
+async def test_a_message_is_never_cut_in_a_number() -> None:
+    report, _ = await told(
+        "[    7.165389][    T1] Kernel panic - not syncing: VFS: Unable to mount root fs on "
+        '"/dev/ram0" or unknown-block(1,0)\n',
+        "linux.panic_vfs_root",
+    )
+
+    assert claims(report, "cause") == [
+        'The kernel could not mount its root file system: Unable to mount root fs on "/dev/ram0" '
+        "or unknown-block(1,0)."
+    ]
+
+
+async def test_a_reset_that_no_line_shows_was_announced_only() -> None:
+    report, _ = await told(
+        f"{OOPS}[   10.1] Kernel panic - not syncing: Fatal exception\n"
+        "[   10.2] Rebooting in 86400 seconds..\n",
+        "linux.oops",
+    )
+
+    assert report.title.endswith("then panic and announced a reset")
+    assert claim(report, "The kernel announced that it resets the board 86400 s later.")
+
+
+async def test_an_announcement_that_is_all_of_a_boot_counts_as_one() -> None:
+    text = '"Error" handler, esr 0xbf000002\nx0 : 00000000\nResetting CPU ...\n'
+    report, _ = await told(f"Resetting CPU ...\n{text * 3}", "uboot.sync_abort")
+
+    assert claim(report, "The reset was U-Boot's own")
+    assert not any("announces a reset" in c for c in claims(report))
+
+
+async def test_a_halt_long_after_the_board_went_on_is_another_story() -> None:
+    later = "".join(f"[  {90 + n}.0] eth0: still no link\n" for n in range(60))
+    text = f"{OOPS}{later}[  151.0] ---[ end Kernel panic - not syncing: no init ]---\n"
+    seen = watched(text.encode(), line_ms=2000)
+    report, _ = await reported(seen, seen.of("linux.oops"))
+
+    assert "halted" not in report.title
+    assert not any("stops here" in c for c in claims(report))
+
+
+async def test_words_of_other_firmware_do_not_explain_a_reset() -> None:
+    report, _ = await told(
+        "U-Boot 2023.01 (Jan 01 2023 - 00:00:00 +0000)\nDRAM:  128 MiB\n"
+        f"{OOPS}pump: resetting ...\nRebooting...\n"
+        "U-Boot 2023.01 (Jan 01 2023 - 00:00:00 +0000)\nDRAM:  128 MiB\n",
+        "linux.oops",
+    )
+
+    assert not any("U-Boot's own" in c or "panic handler" in c for c in claims(report))
+
+
+async def test_a_software_watchdog_is_not_denied() -> None:
+    boot = "ets Jun  8 2016 00:22:57\nrst:0xc (SW_CPU_RESET),boot:0x13 (SPI_FAST_FLASH_BOOT)\n"
+    report, _ = await told(
+        f"{boot}Guru Meditation Error: Core  0 panic'ed (Interrupt wdt timeout on CPU0).\n"
+        f"EXCCAUSE: 0x00000005  EXCVADDR: 0x00000000\nRebooting...\n{boot}",
+        "esp.int_wdt",
+    )
+
+    assert report.title.startswith("interrupt watchdog")
+    assert not any("not a watchdog" in c or "exccause" in c for c in claims(report))
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (
+            "E:   Imprecise data bus error\nE: Faulting instruction address (r15/pc): 0x0800f564",
+            "an imprecise error comes from an earlier one",
+        ),
+        (
+            "E:   Stacking error\nE: Faulting instruction address (r15/pc): 0x0800f564",
+            "it may be wrong",
+        ),
+        (
+            "E:   Illegal use of the EPSR\nE: Faulting instruction address (r15/pc): 0x00000000",
+            "as after a call through a NULL pointer",
+        ),
+    ],
+)
+async def test_an_instruction_that_is_not_to_blame_is_not_blamed(lines: str, words: str) -> None:
+    report, _ = await told(
+        f"E: ***** BUS FAULT *****\n{lines}\nE: >>> ZEPHYR FATAL ERROR 0: CPU exception on CPU 0\n",
+        "zephyr.cpu_fault",
+    )
+
+    assert any(words in c for c in claims(report))
+    assert not any("look up 0x" in step.text for step in report.next_steps)
+
+
+async def test_what_zephyr_itself_gives_as_the_reason_is_the_title() -> None:
+    report, _ = await told(
+        "E: ***** MPU FAULT *****\nE:   Stacking error\n"
+        "E: >>> ZEPHYR FATAL ERROR 2: Stack overflow on CPU 0\n",
+        "zephyr.cpu_fault",
+    )
+    failed, _ = await told(
+        "ASSERTION FAIL [!ret] @ ROOT/kernel/mutex.c:104\n"
+        "E: >>> ZEPHYR FATAL ERROR 4: Kernel panic on CPU 0\n",
+        "zephyr.assert",
+    )
+
+    assert report.title.startswith("Zephyr: stack overflow (MPU fault)")
+    assert failed.title.startswith("assertion failed at ROOT/kernel/mutex.c:104")
+
+
+async def test_fault_registers_alone_are_not_confirmed_as_a_fault() -> None:
+    report, _ = await told("diag: CFSR: 0x02000000\n", "cortexm.hardfault_dump")
+
+    assert report.title.startswith("Firmware: fault registers say a division by zero")
+    assert report.verdict == "likely"
+
+
+async def test_a_hang_of_the_boot_loader_is_told_with_its_last_words() -> None:
+    report, _ = await told(
+        "U-Boot SPL 2021.10 (Jan 01 2022 - 00:00:00 +0000)\nno space for the image\n"
+        "### ERROR ### Please RESET the board ###\n",
+        "uboot.hang",
+    )
+
+    assert report.verdict == "likely"
+    assert claim(report, "The line before it is: no space for the image.")
+
+
+async def test_an_address_of_a_command_that_does_not_access_it_is_not_blamed() -> None:
+    report, _ = await told(
+        '=> bootm 0x82000000\n"Synchronous Abort" handler, esr 0x96000006\n', "uboot.sync_abort"
+    )
+
+    assert claims(report, "cause") == ["The abort came right after the command `bootm 0x82000000`."]
+
+
+async def test_lines_that_a_command_printed_may_be_old() -> None:
+    report, seen = await told(f"root@dut:~# dmesg\n[    0.0] Booting Linux\n{OOPS}", "linux.oops")
+
+    assert report.verdict == "likely"
+    assert "dmesg" in said(seen, claim(report, "may be a record of an earlier fault"))
+
+
+async def test_what_looks_like_a_citation_of_ours_is_left_out() -> None:
+    report, _ = await told(
+        "Kernel panic - not syncing: see dut1:L12 and L99 of boot #7, incident #63\n", "linux.panic"
+    )
+
+    assert not re.search(r"L\d|#\d", report.title + " ".join(claims(report)))
+
+
+async def test_a_cache_is_no_line() -> None:
+    report, _ = await told("Kernel panic - not syncing: L2 cache parity error\n", "linux.panic")
+
+    assert claims(report, "cause") == ["The kernel stopped itself: L2 cache parity error."]
+
+
+async def test_of_many_faults_the_worst_are_told_and_the_rest_is_named() -> None:
+    report, _ = await told(
+        "[   50.1] mmc0: Timeout waiting for hardware interrupt.\n"
+        "[   50.2] I/O error, dev mmcblk0, sector 1 op 0x0:(READ)\n"
+        "[   50.3] EXT4-fs error (device mmcblk0p2): foo:1: inode #1: block 2: comm x: y\n"
+        "[   50.4] INFO: task foo:12 blocked for more than 120 seconds.\n"
+        "[   50.5] hwmon hwmon1: Undervoltage detected!\n"
+        "[   50.6] watchdog: BUG: soft lockup - CPU#1 stuck for 22s! [a:1]\n",
+        "linux.mmc_timeout",
+    )
+
+    assert claim(report, "Also: soft lockup")
+    assert "linux.undervoltage" in report.not_checked[0]
+
+
+async def test_a_panic_at_the_end_of_another_fault_is_in_the_title() -> None:
+    report, _ = await told(
+        "[  284.0] watchdog: BUG: soft lockup - CPU#1 stuck for 134s! [a:1]\n"
+        "[  284.3] Kernel panic - not syncing: softlockup: hung tasks\n",
+        "linux.soft_lockup",
+    )
+
+    assert report.title.startswith("soft lockup: CPU 1 stuck for 134 s in a, then panic")
+
+
+async def test_a_sentence_ends_once() -> None:
+    report, _ = await told("Kernel panic - not syncing: modem crashed.\n", "linux.panic")
+
+    assert report.title.startswith("Kernel panic: modem crashed, then")
+    assert claims(report, "cause") == ["The kernel stopped itself: modem crashed."]
+
+
+async def test_a_line_that_only_divides_is_not_the_line_before() -> None:
+    report, _ = await told(
+        "[    4.1] fence driver is up\n[    4.2] ------------[ cut here ]------------\n"
+        "[    4.3] kernel BUG at drivers/base/devres.c:391!\n",
+        "linux.kernel_bug",
+    )
+
+    assert notes(report)["the line before"] == "[    4.1] fence driver is up"
+
+
+async def test_a_second_dump_lends_nothing_to_the_first() -> None:
+    report, _ = await told(
+        "[   10.0] Unable to handle kernel NULL pointer dereference at virtual address 00000010\n"
+        + "".join(f"[   10.1]  caller_{n}+0x10/0x20\n" for n in range(12))
+        + "[   11.0] WARNING: CPU: 3 PID: 9 at lib/list_debug.c:30 add+0x1/0x2\n"
+        "[   11.0] CPU: 3 PID: 9 Comm: innocent Not tainted 6.6.1 #1\n"
+        "[   11.0] pc : innocent_function+0x10/0x40\n",
+        "linux.oops",
+    )
+
+    assert "innocent" not in " ".join([report.title, *claims(report, "cause")])
+    assert not any("innocent was running" in c for c in claims(report))
+
+
+async def test_a_bug_is_not_told_as_the_oops_that_follows_it() -> None:
+    report, _ = await told(
+        "[   10.0] kernel BUG at drivers/base/devres.c:391!\n"
+        "[   10.1] Internal error: Oops - BUG: 0 [#1] SMP\n"
+        "[   10.2] Unable to handle kernel NULL pointer dereference at virtual address 00000010\n",
+        "linux.kernel_bug",
+    )
+
+    assert report.title.startswith("kernel BUG: drivers/base/devres.c:391")
+
+
+async def test_the_panic_of_another_boot_lends_nothing() -> None:
+    boot = "ets Jun  8 2016 00:22:57\nrst:0xc (SW_CPU_RESET),boot:0x13 (SPI_FAST_FLASH_BOOT)\n"
+    guru = "Guru Meditation Error: Core  0 panic'ed (LoadProhibited). Exception was unhandled.\n"
+    dump = "EXCCAUSE: 0x0000001c  EXCVADDR: 0x00000004\nBacktrace: 0x400d6f17:0x3ffb5b10\n"
+    report, _ = await told(f"{boot}{guru}{boot}entry 0x40080400\n{guru}{dump}", "esp.guru")
+
+    assert claims(report, "cause") == ["The chip panicked: LoadProhibited."]
+    assert not any("exccause" in c for c in claims(report))
+
+
+async def test_of_two_unhandled_faults_the_kernel_died_of_the_last() -> None:
+    report, seen = await told(
+        "[  548.02] Unhandled fault: alignment exception (0x011) at 0x0050cf44\n"
+        "[  548.04] Unhandled fault: external abort on non-linefetch (0x008) at 0xfa2188ac\n"
+        "[  548.06] Internal error: : 8 [#1] SMP ARM\n",
+        "linux.unhandled_fault",
+    )
+
+    assert report.title.startswith("unhandled fault: external abort on non-linefetch")
+    assert "0xfa2188ac" in said(seen, claim(report, "What the kernel died of came later"))
+
+
+async def test_what_is_concluded_is_not_also_called_possible() -> None:
+    report, _ = await told(f"root@dut:~# dmesg\n{OOPS}", "linux.oops")
+
+    assert report.verdict == "likely"
+    assert claims(report, "cause")[0] not in [h.text for h in report.hypotheses]
+
+
 async def test_lines_that_no_reflex_expects_break_nothing() -> None:
     noise = ["\x00" * 5, "pc : +0x/", "Guru Meditation Error: Core  9 panic'ed ()", "EXCVADDR: 0x0"]
     noise += ["irq 99999999999999999999: nobody cared", "handlers:", "rst:0xzz (X),boot:0x1"]

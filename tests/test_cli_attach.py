@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
+import termios
 from pathlib import Path
 
 import pyte
@@ -332,3 +334,19 @@ async def test_a_wide_terminal_has_the_header_in_one_line(tmp_path: Path) -> Non
         assert screen.display[0].startswith("dut1 · usb-Test_dut1 · 115200 8N1 · up ")
         assert screen.display[0].rstrip().endswith("Ctrl-T ? for help, Ctrl-T q to leave")
     assert sys.executable
+
+
+async def test_help_is_one_block_that_fits_the_terminal_as_it_is_now(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as terminal:
+        await terminal.until("── live")
+        bench.by_name["dut1"].cable.prints(b"login: ")
+        await terminal.until("login: ")
+        termios.tcsetwinsize(terminal.fd, (24, 40))
+        terminal.type(b"\x14?")
+        shown = await terminal.until("send Ctrl-T itself")
+        await leaves(terminal)
+
+        assert shown.count(b"login: ") == 0
+        rows = re.sub(r"\x1b\[\d*m", "", shown.decode()).split("\r\n")
+        assert len(rows) > 6
+        assert max(map(len, rows)) <= 40

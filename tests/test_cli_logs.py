@@ -209,3 +209,20 @@ async def test_in_a_terminal_colours_stay_and_a_prompt_is_written_over(tmp_path:
         assert prompt == b"\r\x1b[K=> "
         assert command.startswith(b"\r\x1b[K")
         assert cable.received() == b""
+
+
+@pytest.mark.parametrize("port", [".", "..", "dut1/../dut1"])
+def test_no_name_of_a_port_leads_out_of_the_logs(tmp_path: Path, cli: Cli, port: str) -> None:
+    save(tmp_path, "dut1", b"hello\n")
+    result = cli("logs", port, "--state", str(tmp_path))
+
+    assert result.code == 1
+    assert "no saved log: there are dut1" in result.err
+
+
+def test_more_lines_than_any_log_has_are_all_of_them(tmp_path: Path, cli: Cli) -> None:
+    save(tmp_path, "dut1", b"hello\nworld\n")
+    more = ("--state", str(tmp_path))
+
+    assert cli("logs", "dut1", "-n", "9" * 30, *more).out == "hello\nworld\n"
+    assert cli("logs", "dut1:L2-L" + "9" * 30, *more).out == "world\n"

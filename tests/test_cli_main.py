@@ -245,3 +245,80 @@ def test_an_answer_that_is_none_is_told(cli: Cli, tmp_path: Path) -> None:
 
     assert first.err == "serialwatch: the daemon answered what is no answer of serialwatch's\n"
     assert second.err == f"serialwatch: the daemon at {tmp_path / 'sw'} has closed the connection\n"
+
+
+@pytest.mark.parametrize("args", ["--help", "--version", "rules list", "config show"])
+def test_output_that_nobody_reads_is_no_error(args: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)  # before anything is written: no race with the reader
+    done = subprocess.run(
+        [*COMMAND, *args.split()], stdout=writer, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writer)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("args", ["--help", "rules list", "config show"])
+def test_a_full_disk_behind_the_output_is_told_as_such(args: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, *args.split()], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+
+    words = "standard output: cannot be written: No space left on device"
+    assert (done.returncode, done.stderr) == (1, f"serialwatch: {words}\n")
+
+
+@pytest.mark.parametrize("args", ["--help", "analyze -", "rules list", "config show"])
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-"])
+def test_a_closed_stdin_or_stdout_is_as_good_as_dev_null(args: str, closed: str) -> None:
+    shell = f"{sys.executable} -c '{COMMAND[2]}' {args} {closed}"
+    done = subprocess.run(
+        ["bash", "-c", shell], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_an_end_of_file_that_nobody_expected_is_a_fault_and_not_ctrl_c(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(_: str | None) -> None:
+        raise EOFError("planted")
+
+    monkeypatch.setattr("serialwatch.cli.ports.find_daemon", ends)
+    result = cli("ports")
+
+    assert result.code == 1
+    assert "EOFError: planted" in result.err
+
+
+def test_a_socket_that_can_be_none_is_told_with_the_reason(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    assert cli("ports", "--socket", "x" * 200).err.endswith(": AF_UNIX path too long\n")
+    assert cli("ports", "--socket", str(tmp_path / "file" / "sw")).err.endswith(
+        ": no socket of a daemon: Not a directory\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("logs", "dut1", "--since", "99999999999d"), "is no time"),
+        (("incidents", "--since", "99999999999999h"), "is no time"),
+        (("logs", "dut1", "--since", "800000d"), "is no time"),
+        (("incidents", "mute", "1", "--for", "99999999999d"), "is no length of time"),
+        (("logs", "dut1", "--since", "1m", "--until", "2m"), "is later than --until 2m"),
+        (("logs", "dut1:L9-L5"), "the last line comes before the first"),
+        (("logs", "dut1", "--boot", "9" * 30), "is not in the range"),
+    ],
+)
+def test_times_and_numbers_beyond_all_bounds_are_wrong_use(
+    cli: Cli, args: tuple[str, ...], words: str
+) -> None:
+    result = cli(*args)
+
+    assert result.code == 2
+    assert words in result.err

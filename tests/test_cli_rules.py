@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench_cli import Cli
+from serialwatch.bundled import bundled_dir
 from serialwatch.config import load_config
 
 
@@ -143,3 +144,59 @@ def test_what_is_shown_is_a_configuration_that_means_the_same(tmp_path: Path, cl
     assert tomllib.loads(shown.out)["port"]["dut1"]["reset"][0] == {"rts": True, "ms": 100}
     assert load_config(again) == load_config(path)
     assert json.loads(cli("config", "show", str(path), "--json").out) == tomllib.loads(shown.out)
+
+
+def test_the_file_may_be_named_as_run_names_it(tmp_path: Path, cli: Cli) -> None:
+    path = tmp_path / "sw.toml"
+    path.write_text('[port.dut1]\ndevice = "/dev/x"\n')
+
+    assert cli("config", "check", "-c", str(path)).out == f"{path}: good, 1 port\n"
+    assert cli("config", "show", "-c", str(path)).out == cli("config", "show", str(path)).out
+    assert cli("config", "check", "-c", str(path), str(path)).code == 2
+
+
+def test_a_folder_without_a_skill_is_not_said_to_be_in_order(tmp_path: Path, cli: Cli) -> None:
+    result = cli("skills", "lint", str(tmp_path))
+
+    assert result.code == 2
+    assert result.err.startswith(f"serialwatch: {tmp_path}: no skill: ")
+
+
+@pytest.mark.parametrize("args", [("rules", "list", "esp"), ("skills", "list")])
+def test_what_something_does_is_cut_last_in_a_narrow_terminal(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]
+) -> None:
+    module = f"serialwatch.cli.{args[0]}"
+    monkeypatch.setattr(f"{module}.width_of", lambda _: 80)
+    lines = cli(*args).out.splitlines()
+
+    where = lines[0].index("WHAT")
+    assert max(len(line) - where for line in lines) >= 40
+    assert "FROM" not in lines[0]
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("args", [("rules", "list"), ("rules", "explain", "linux.panic")])
+def test_a_broken_pack_is_told_wherever_rules_are_used(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]
+) -> None:
+    own = tmp_path / "rules.d"
+    own.mkdir()
+    (own / "mine.toml").write_text("[[rule")
+    monkeypatch.setattr(
+        "serialwatch.cli.rules.search_path", lambda _: [own, bundled_dir("config/rules")]
+    )
+    (tmp_path / "a.log").write_text("all is well\n")
+
+    told = f"serialwatch: left out: {own}/mine.toml:1: not TOML: "
+    for each in (args, ("analyze", f"{tmp_path}/a.log")):
+        result = cli(*each)
+        assert result.code == 0
+        assert result.err.startswith(told)
+
+
+def test_a_configuration_without_ports_is_not_just_good(tmp_path: Path, cli: Cli) -> None:
+    path = tmp_path / "sw.toml"
+    path.touch()
+
+    assert "no ports yet: add [port.dut1]" in cli("config", "check", str(path)).out

@@ -178,6 +178,14 @@ async def test_jobs_run_in_the_order_in_which_they_came(db: Database) -> None:
     assert found == [f"{kind} {n}" for n in range(50) for kind in ("post", "keep")]
 
 
+async def test_what_is_kept_durably_is_synced(db: Database) -> None:
+    def level(conn: sqlite_utils.Database) -> int:
+        return int(conn.execute("PRAGMA synchronous").fetchone()[0])
+
+    assert await db.keep(level, "audit 1", durable=True) == 2  # FULL
+    assert await db.keep(level, "incident 1") == 1  # NORMAL
+
+
 async def test_a_durable_job_is_synced_and_the_next_one_is_not(db: Database) -> None:
     def level(conn: sqlite_utils.Database) -> int:
         return int(conn.execute("PRAGMA synchronous").fetchone()[0])

@@ -14,6 +14,8 @@ from serialwatch.agent.knowledge import load_knowledge
 from serialwatch.agent.skills import load_skills
 from serialwatch.analysis import analyze
 from serialwatch.bundled import bundled_dir
+from serialwatch.cli.demo import Show, _real_board, _say_what_to_try
+from serialwatch.demo import uboot
 from serialwatch.demo.boards import BOARDS, Board
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.rules import load_rules
@@ -75,3 +77,39 @@ def test_no_board_prints_while_it_is_off(tmp_path: Path) -> None:
         process.stdin.close()
         process.stdout.close()
         process.wait(10)
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("exit 1", "qemu-system-aarch64 ended with status 1"),
+        ("exec sleep 60", "qemu-system-aarch64 does not answer"),
+    ],
+)
+async def test_a_qemu_that_does_not_start_costs_the_real_board_and_not_the_demo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, why: str
+) -> None:
+    qemu = tmp_path / "qemu-system-aarch64"
+    qemu.write_text(f"#!/bin/sh\n{script}\n")
+    qemu.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(uboot, "FIRMWARE", qemu)  # any file that exists
+    monkeypatch.setattr(uboot, "START_S", 0.5)
+
+    async with _real_board(tmp_path) as (board, why_not):
+        assert (board, why_not) == (None, why)
+
+
+@pytest.mark.parametrize("is_usual", [True, False])
+def test_what_to_try_can_be_copied_as_it_stands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_usual: bool
+) -> None:
+    socket = Path("/tmp/serialwatch-demo-12345678/run/of/a/rather/long/name/serialwatch.sock")
+    monkeypatch.setattr("serialwatch.cli.demo.width_of", lambda _: 60)
+    monkeypatch.setattr("sys.argv", [".venv/bin/serialwatch", "demo"])
+    monkeypatch.setenv("PATH", "/nowhere")
+    _say_what_to_try(Show(socket, is_usual, [], None))
+    told = capsys.readouterr().out
+
+    assert "  .venv/bin/serialwatch report 1\n" in told
+    assert (f"  export SERIALWATCH_SOCKET={socket}\n" in told) is not is_usual

@@ -229,6 +229,26 @@ def test_a_continuing_hit_is_a_consequence_of_a_fault_but_not_of_a_warning() -> 
     assert only(others).trigger == "cortexm.fault"
 
 
+def test_a_hit_that_is_found_late_but_printed_first_is_the_root_cause() -> None:
+    incidents = Incidents(1)
+    incidents.found(hit(1.2, "uboot.hang", 6, continues=True))
+    incidents.found(hit(1.0, "uboot.spl_boot_failed", 4, continues=True, block_first=3))
+
+    incident = incidents.open()[0]
+    assert (incident.trigger, incident.block_first) == ("uboot.spl_boot_failed", 3)
+
+
+def test_a_sharper_rule_a_line_later_leaves_the_first_line_of_the_fault() -> None:
+    incidents = Incidents(1)
+    incidents.found(hit(1, "esp.guru", 2))
+    incidents.found(hit(1, "esp.stack_overflow", 3, parent="esp.guru"))
+
+    incident = incidents.open()[0]
+    assert (incident.trigger, incident.block_first, incident.first_seq) == (
+        "esp.stack_overflow", 2, 3,
+    )  # fmt: skip
+
+
 def test_a_continuing_hit_with_nothing_before_it_opens_one() -> None:
     changes = Incidents(1).found(hit(0, "linux.panic", continues=True))
 

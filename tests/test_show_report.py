@@ -124,8 +124,8 @@ Outcome          the board rebooted (commanded)
 Ruled out        noise on the line
 Not known        who typed the command: the port had no writer attached through serialwatch
 Seen before      2 times on this bench: #9 (dut1, Tuesday), #12 (dut4)
-Next steps       check what address the script computes (L1) · reproduce with `serialwatch mark` set
-                 before (L2)
+Next steps       check what address the script computes · reproduce with `serialwatch mark` set
+                 before (risk L2)
 Made by          the offline analyst, 4 skills, 0.4 s; no model was asked (none configured);
                  revision 2"""
     )

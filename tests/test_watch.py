@@ -413,12 +413,36 @@ def test_an_escape_cut_by_the_pause_does_not_hide_a_fault() -> None:
 
 def test_the_echo_of_what_was_typed_is_no_fault_but_what_the_board_says_is() -> None:
     feed = Feed(small())
-    feed.watch.wrote(b"echo val", feed.now)
+    feed.watch.wrote(b"put val", feed.now)
     feed.watch.wrote(b"ve 3 stuck\r", feed.now)
 
-    assert feed.lines("zed> echo valve 3 stuck") == []
+    assert feed.lines("zed> put valve 3 stuck") == []
     assert triggers(feed.lines("valve 3 stuck now")) == ["mine.stuck"]
-    assert triggers(feed.lines("zed> echo valve 3 stuck", after_s=3)) == ["mine.stuck"]
+    assert triggers(feed.lines("zed> put valve 3 stuck", after_s=3)) == ["mine.stuck"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "zed> echo valve 3 stuck",
+        "root@dut:/# grep 'valve 3 stuck' /var/log/messages",
+        "=> echo valve 3 stuck",
+    ],
+)
+def test_a_typed_command_that_only_handles_text_is_no_fault(line: str) -> None:
+    assert Feed(small()).lines(line) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "root@dut:/# valve 3 stuck",
+        "root@dut:/# cat big.txt [  273.535441] valve 3 stuck",
+        "state open -> cat valve 3 stuck",
+    ],
+)
+def test_a_fault_that_comes_behind_a_prompt_is_one(line: str) -> None:
+    assert triggers(Feed(small()).lines(line)) == ["mine.stuck"]
 
 
 def test_ready_comes_once_a_boot_from_a_prompt_or_from_the_ports_own_pattern() -> None:

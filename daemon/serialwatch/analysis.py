@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import re
+import shutil
+import tempfile
 import time
 import zlib
 from bisect import bisect_right
@@ -301,22 +303,25 @@ def _stamp_ns(match: re.Match[bytes]) -> int:
 
 
 def open_log(path: str | Path) -> BinaryIO:
-    """Open a saved log, unpacked if it is a gzip file.
+    """Open a saved log so that it can be read twice, unpacked if it is a gzip file.
 
     Raises:
         OSError: missing, not readable, or packed in a way that is not unpacked here.
 
     """
-    return unpacked(open(path, "rb"))  # noqa: SIM115 -- its reader closes it
+    return readable_twice(open(path, "rb"))
 
 
-def unpacked(source: BinaryIO) -> BinaryIO:
-    """Return an open log that can seek, unpacked if it is a gzip file; raises as `open_log`."""
+def readable_twice(source: BinaryIO) -> BinaryIO:
+    """Return what an open log, pipe or gzip file holds as a file; raises as `open_log`."""
+    if not source.seekable():
+        with source:
+            source = _kept(source)
     start = source.read(max(map(len, _PACKERS)))
     source.seek(0)
     packer = next((name for magic, name in _PACKERS.items() if start.startswith(magic)), None)
     if packer == "gzip":
-        return _Gzip(fileobj=source, mode="rb")  # type: ignore[return-value]  # reads and seeks
+        return _Gzip(source)  # type: ignore[return-value]  # reads and seeks
     if packer is not None:
         source.close()
         raise OSError(
@@ -325,13 +330,28 @@ def unpacked(source: BinaryIO) -> BinaryIO:
     return source
 
 
+def _kept(source: BinaryIO) -> BinaryIO:
+    kept = tempfile.TemporaryFile()  # noqa: SIM115 -- its reader closes it
+    shutil.copyfileobj(source, kept, 1 << 20)
+    kept.seek(0)
+    return kept
+
+
 class _Gzip(gzip.GzipFile):
     """A gzip file whose damage is an OSError, whichever part of it is damaged."""
+
+    def __init__(self, packed: BinaryIO) -> None:
+        super().__init__(fileobj=packed, mode="rb")
+        self._packed = packed
 
     def read(self, size: int | None = -1) -> bytes:
         try:
             return super().read(size)
         except EOFError as exc:
-            raise OSError("ends before the gzip data is complete") from exc
+            raise OSError("damaged: the file ends before its gzip data does") from exc
         except (zlib.error, gzip.BadGzipFile) as exc:
             raise OSError(f"damaged gzip data: {exc}") from exc
+
+    def close(self) -> None:
+        super().close()
+        self._packed.close()  # GzipFile closes only what it opened itself

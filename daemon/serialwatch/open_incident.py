@@ -24,6 +24,7 @@ REBOOT_NS = 120 * S  # a first-stage boot within this is what the fault led to
 QUIET_NS = 60 * S  # of silence: halted; of ordinary lines: continued
 
 MAX_SAMPLES = 20  # line numbers kept of one trigger: the oldest half and the newest
+MAX_APART = 10  # lines between two rules' first lines of one fault
 MAX_KEYS = 256  # keys counted one by one in an incident; a later one is never its root cause
 
 _CONSEQUENCES = frozenset({"boot.loop", "boot.not_finished", "link.silence", "link.port_vanished"})
@@ -269,7 +270,7 @@ class OpenIncident:
             fields=dict(primary.fields),
             boot=primary.boot,
             first_seq=primary.seq,
-            block_first=primary.block_first,
+            block_first=self._block_first(),
             last_seq=self.last_seq,
             opened_mono_ns=self.opened_mono_ns,
             opened_utc_ns=self.opened_utc_ns,
@@ -294,6 +295,14 @@ class OpenIncident:
         self.firmware = firmware
         self.fingerprint = fingerprint(self.primary.trigger, self.primary.title, firmware)
         return self.fingerprint != before
+
+    def _block_first(self) -> int:
+        """Return the first line of the fault; the vaguer rule may have seen an earlier one."""
+        primary = self.primary
+        parent = self._tallies.get(primary.parent)
+        if parent and 0 < primary.block_first - parent.first.block_first <= MAX_APART:
+            return parent.first.block_first or primary.block_first
+        return primary.block_first
 
     def _count(self, hit: Hit) -> None:
         key = hit.trigger, hit.key

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from serialwatch.agent.case import Case, Story, Surroundings, name
 from serialwatch.agent.device_text import readable
+from serialwatch.agent.line_shape import untimed
 from serialwatch.agent.queue import Phase
 from serialwatch.agent.reading import NOWHERE, read_case
 from serialwatch.agent.reflexes.choose import reflex_for
@@ -79,9 +80,12 @@ def reason(case: Case) -> Report:
         tell_anything(case, story)
     _name_panic(case, story)
     _tell_old_words(case, story)
+    told = _cited(case, story)
     end = tell_the_end(case, story)
+    if end != "silent":  # that it was the last one tells nothing else of a line
+        told = _cited(case, story)
     _tell_before(case, story)
-    _tell_other_hits(case, story)
+    _tell_other_hits(case, story, told)
     _tell_recurrence(case, story)
     _tell_neighbours(case, story)
     _tell_causes(case, story)
@@ -150,15 +154,24 @@ def _tell_before(case: Case, story: Story) -> None:
     first = case.incident.first_seq
     if any(entry.seq < first for entry in story.timeline if entry.port == case.incident.port):
         return
-    before = [x for x in case.lines if x.seq < first and readable(x.raw).strip()]
+    before = [x for x in case.lines if x.seq < first and _says_something(readable(x.raw))]
     for line in before[-1:]:
         story.mark(line, "the line before")
 
 
-def _tell_other_hits(case: Case, story: Story) -> None:
-    """Tell what other rules of this incident matched, where no conclusion did already."""
-    cited = {e.seq for c in story.conclusions for e in c.evidence if e.port == case.incident.port}
-    others = [hit for hit in case.incident.hits[1:] if _is_worth(case, hit, cited)]
+def _says_something(text: str) -> bool:
+    """Tell whether a line has words, other than those of a line that only divides."""
+    return "[ cut here ]" not in text and re.search(r"[A-Za-z]{2}", untimed(text)) is not None
+
+
+def _cited(case: Case, story: Story) -> set[int]:
+    """Return the lines of the incident's port that conclusions cite."""
+    return {e.seq for c in story.conclusions for e in c.evidence if e.port == case.incident.port}
+
+
+def _tell_other_hits(case: Case, story: Story, told: set[int]) -> None:
+    """Tell what other rules of this incident matched, but for lines that were `told` of."""
+    others = [hit for hit in case.incident.hits[1:] if _is_worth(case, hit, told)]
     worst = sorted(others, key=lambda hit: -SEVERITIES.index(hit.severity))[:MAX_OTHERS]
     for hit in others:
         line = case.line(hit.first_seq)
@@ -245,7 +258,7 @@ _LIKELY = {"high": 0.5, "medium": 0.3, "low": 0.1}
 def _tell_causes(case: Case, story: Story) -> None:
     """Add the known causes of the page, and what it says to do."""
     cause = next((c for c in story.conclusions if c.kind == "cause"), None)
-    if cause is not None:
+    if cause is not None and _verdict(case, story)[0] == "confirmed":
         story.hypotheses.insert(
             0,
             Hypothesis(case.incident.trigger, cause.claim, round(story.certainty, 2), "confirmed"),

@@ -143,8 +143,9 @@ class Case:
                 yield Match(line, text, groups)
 
     def register(self, name: str) -> Decoded | None:
-        """Return the first decoded register of that name."""
-        return next((d for d in self.decoded if d.name == name), None)
+        """Return the first decoded register of that name in the fault's block."""
+        block = {line.seq for line in self.block}
+        return next((d for d in self.decoded if d.name == name and d.line.seq in block), None)
 
     @property
     def command(self) -> Match | None:
@@ -257,8 +258,8 @@ def _distinct(lines: Iterable[Line]) -> Iterable[Line]:
 
 
 _SHOWS_LOGS = re.compile(
-    r"(?:^|[;&|] *|sudo )(?:dmesg|journalctl|logread|z?cat|z?grep|egrep|rg|less|more|tail|head|strings)"
-    r"(?: |$)"
+    r"(?:^|[;&|] *|sudo )"
+    r"(?:dmesg|journalctl|logread|z?cat|z?grep|egrep|rg|less|more|tail|head|strings)(?: |$)"
 )
 _LIKE_OURS = re.compile(
     r"\b[a-z0-9][a-z0-9_-]{0,31}:L\d+\b|\bL\d{2,}\b|\b[Bb]oot #\d+|\b[Ii]ncident #\d+"

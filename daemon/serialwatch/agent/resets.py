@@ -78,7 +78,7 @@ def _tell_reset(case: Case, story: Story, boot: Line, announced: Match | None) -
     if before:
         story.conclude(
             "observation",
-            "The next boot begins without any line that announces a reset.",
+            "No line before the next boot announces a reset in a form that is known here.",
             [before[-1], boot],
         )
     return "rebooted"
@@ -154,8 +154,23 @@ _ORIGINS = (
         "The kernel reset the board itself: its panic time-out was {n} s.",
     ),
     _Origin(
-        re.compile(r"reboot: (?:Restarting system|machine restart)"),
+        re.compile(
+            r"reboot: (?:Restarting system|machine restart)|^\s*Requesting system reboot"
+            r"|systemd-shutdown\[1\]: Rebooting"
+        ),
         "Software asked the kernel for the reboot; it was not a watchdog's.",
+    ),
+    _Origin(
+        re.compile(r"\bACPI (?:MEMORY or I/O|PCI) RESET_REG"),
+        "The kernel reset the board itself, through ACPI.",
+    ),
+    _Origin(
+        re.compile(r"\bsysrq ?: Resetting", re.IGNORECASE),
+        "Somebody reset the board by a SysRq command; it was not a watchdog.",
+    ),
+    _Origin(
+        re.compile(r"softdog: Initiating system reboot"),
+        "The kernel's software watchdog reset the board: nobody had fed it in time.",
     ),
     _Origin(
         re.compile(r"^\s*Rebooting\.\.\."),

@@ -362,7 +362,7 @@ def marker_to_json(marker: Marker) -> Json:
 def _control(text: str) -> Json:
     try:
         control = json.loads(text)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise BenchError("bad_request", "a control message that is not JSON") from exc
     if not isinstance(control, dict):
         raise BenchError("bad_request", "a control message that is no object")

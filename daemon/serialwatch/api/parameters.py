@@ -61,7 +61,7 @@ async def body_of(request: web.Request, known: Collection[str]) -> Json:
         raw = await request.read()
     try:
         body = json.loads(raw or b"{}")
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise BenchError("bad_request", "the body is not JSON") from exc
     if not isinstance(body, dict):
         raise BenchError("bad_request", "the body is no JSON object")

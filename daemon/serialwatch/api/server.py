@@ -132,7 +132,7 @@ class ApiServer:
         view = self._bench.port(port)
         if view is not None:
             self.events.add("port.state", port, view.since_utc_ns, port_to_json(view))
-            self.consoles.on_state(port)
+        self.consoles.on_state(port)
 
     def on_hit(self, hit: Hit) -> None:
         """Tell about a hit."""

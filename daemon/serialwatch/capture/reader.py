@@ -150,6 +150,11 @@ class Reader:
             else:
                 self._ring.requeue([replace(item, seq=self.next_seq)])
 
+    def go_on_from(self, earlier: Reader) -> None:
+        """Give lines the numbers after those of a reader that has ended, and count on."""
+        self.next_seq, self.boot, self.stats = earlier.next_seq, earlier.boot, earlier.stats
+        self._ring.put(self._new_file(Cut.STOP))
+
     def tick(self, mono_ns: int) -> None:
         """Hand on an unfinished line that stands still. Call it every 20 to 50 ms."""
         size = self._splitter.partial_bytes

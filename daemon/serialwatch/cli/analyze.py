@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
@@ -15,17 +14,17 @@ from rich.text import Text
 
 from serialwatch.agent.knowledge import load_knowledge
 from serialwatch.agent.skills import load_skills
-from serialwatch.analysis import PORT, Analysis, most_severe, open_log, unpacked
+from serialwatch.analysis import PORT, Analysis, most_severe, open_log, readable_twice
 from serialwatch.analysis import analyze as analyze_log
 from serialwatch.bundled import bundled_dir, search_path
 from serialwatch.cli.errors import WRONG_USE, CliError
 from serialwatch.cli.options import json_option
+from serialwatch.cli.rules import load_installed
 from serialwatch.cli.show_report import About, report_lines
 from serialwatch.cli.tables import SEVERITY_STYLES, Column, Row, console, safe, table, width_of
 from serialwatch.cli.times import local_now
 from serialwatch.records import SEVERITIES, Incident, Severity
 from serialwatch.triggers.matcher import Matcher
-from serialwatch.triggers.rules import load_rules
 from serialwatch.wire import Json, report_to_json
 
 
@@ -42,17 +41,20 @@ def analyze(files: tuple[str, ...], fail_on: Severity | None, as_json: bool) -> 
 
     The lines of the report are numbered as in the file.
     """
-    matcher = Matcher(load_rules(reversed(search_path("rules"))))
+    matcher = Matcher(load_installed())
     registry = load_skills([bundled_dir("skills")])
     knowledge = load_knowledge(search_path("knowledge"))
-    fails = False
+    fails, is_read = False, True
     for name in files:
         with _opened(name) as source:
             found = asyncio.run(analyze_log(source, matcher, registry, knowledge))
-        if as_json:
-            click.echo(json.dumps(_json(name, found)))
-        else:
-            _show(name, found)
+        try:
+            if is_read and as_json:
+                click.echo(json.dumps(_json(name, found)))
+            elif is_read:
+                _show(name, found)
+        except (BrokenPipeError, SystemExit):  # rich raises the latter; the verdict still counts
+            is_read = False
         fails |= fail_on is not None and any(
             SEVERITIES.index(i.severity) >= SEVERITIES.index(fail_on) for i in found.incidents
         )
@@ -63,20 +65,12 @@ def analyze(files: tuple[str, ...], fail_on: Severity | None, as_json: bool) -> 
 def _opened(name: str) -> Iterator[BinaryIO]:
     """Open a log; whatever the system says against it, then or later, is told with its name."""
     try:
-        with _stdin() if name == "-" else open_log(name) as source:
+        with readable_twice(sys.stdin.buffer) if name == "-" else open_log(name) as source:
             yield source
     except OSError as exc:
         if isinstance(exc, BrokenPipeError):
             raise
         raise CliError(f"{safe(name) or repr(name)}: {exc.strerror or exc}", WRONG_USE) from exc
-
-
-def _stdin() -> BinaryIO:
-    kept = tempfile.TemporaryFile()  # noqa: SIM115 -- its reader closes it
-    while part := sys.stdin.buffer.read(1 << 20):
-        kept.write(part)
-    kept.seek(0)
-    return unpacked(kept)
 
 
 def _json(name: str, found: Analysis) -> Json:
@@ -105,9 +99,10 @@ def _show(name: str, found: Analysis) -> None:
     out = console()
     width = width_of(out)
     what = f", {' and '.join(found.ecosystems)}" if found.ecosystems else ""
+    lines = f"{found.lines:,} line{'' if found.lines == 1 else 's'}"
     out.print(
         Text(
-            f"{safe(name)}: {found.lines:,} line{'' if found.lines == 1 else 's'}, {_size(found.size)}, "
+            f"{safe(name)}: {lines}, {_size(found.size)}, "
             f"{found.boots} boot{'' if found.boots == 1 else 's'}{what}, {found.seconds:.2f} s"
         )
     )

@@ -101,7 +101,7 @@ async def _attach(daemon: Daemon, wish: _Wish) -> int:
                 screen.show,
                 is_raw=wish.raw,
                 has_colour="NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb",
-                width=shutil.get_terminal_size().columns,
+                width=lambda: shutil.get_terminal_size().columns,
             )
             attachment = _Attachment(ws, view, screen)
             try:
@@ -213,8 +213,7 @@ class _Attachment:
             case "q" | "Q" | "\x11":
                 self._end(0, f"left {self._view.port}; it is still being watched")
             case "?" | "h":
-                for line in HELP:
-                    self._view.say(line)
+                self._view.say(*HELP)
             case "b":
                 self._asks_break = True
                 self._view.say("send a break? y sends it, any other key does not")

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from serialwatch.api.bench import PortView, port_from_json
 from serialwatch.cli.escapes import Allowed, EscapeFilter
 from serialwatch.cli.ports import short_device, why_not_up
-from serialwatch.cli.tables import safe, shorten
+from serialwatch.cli.tables import safe, shorten, wrapped
 from serialwatch.cli.times import span
 from serialwatch.wire import Json
 
@@ -31,6 +31,7 @@ RESTORE_RAW = (
 )
 _FRAME = "── {} ──"
 _LEAST_TITLE = 10  # columns of an incident's title
+_LEAST_MESSAGE = 20  # columns
 _MAX_REPEATED = 512  # bytes of an unfinished line that are shown again after a message
 
 
@@ -38,7 +39,12 @@ class AttachedView:
     """Turns messages of the daemon into bytes for the terminal."""
 
     def __init__(
-        self, show: Callable[[bytes], None], *, is_raw: bool, has_colour: bool, width: int
+        self,
+        show: Callable[[bytes], None],
+        *,
+        is_raw: bool,
+        has_colour: bool,
+        width: Callable[[], int],  # columns of the terminal now
     ) -> None:
         self._show = show
         self._filter = None if is_raw else EscapeFilter(Allowed.SCREEN)
@@ -60,21 +66,23 @@ class AttachedView:
         if data:
             self._print(data)
 
-    def say(self, text: str) -> None:
-        """Show a message of ours on a line of its own, then the unfinished line again."""
-        start = b"\r\n" if self._line else b"\r"
-        line = _FRAME.format(text).encode(errors="replace")
-        painted = b"\x1b[2m" + line + b"\x1b[22m" if self._has_colour else line
-        again = (
-            self._line if len(self._line) <= _MAX_REPEATED and b"\x1b" not in self._line else b""
-        )
-        self._show(start + painted + b"\r\n" + again)
+    def say(self, *texts: str) -> None:
+        """Show messages of ours on lines of their own, then the unfinished line again."""
+        shown = bytearray(b"\r\n" if self._line else b"\r")
+        room = max(_LEAST_MESSAGE, self._width() - cell_len(_FRAME.format("")))
+        for row in (row for text in texts for row in wrapped("", text, room)):
+            line = _FRAME.format(row.plain).encode(errors="replace")
+            shown += b"\x1b[2m" + line + b"\x1b[22m" if self._has_colour else line
+            shown += b"\r\n"
+        if len(self._line) <= _MAX_REPEATED and b"\x1b" not in self._line:
+            shown += self._line
+        self._show(bytes(shown))
 
     def hello(self, hello: Json) -> None:
         """Show the header; what comes next is the scrollback."""
         port = port_from_json(hello["port"])
         self.port, self._state = port.name, port.state
-        for line in header_lines(port, hello, self._width, time.time_ns()):
+        for line in header_lines(port, hello, self._width(), time.time_ns()):
             self._show(line.encode(errors="replace") + b"\r\n")
         self._scrollback = hello["scrollback"]
         self.say("what came last" if self._scrollback else "live")
@@ -101,7 +109,7 @@ class AttachedView:
             case "incident":
                 start = f"incident {body['id']}: {body['severity']}: "
                 end = f" → serialwatch report {body['id']}"
-                room = self._width - len(_FRAME.format(start + end))
+                room = self._width() - len(_FRAME.format(start + end))
                 yield start + shorten(safe(body["title"]), max(_LEAST_TITLE, room)) + end
             case "error":
                 hint = f": {safe(body['hint'])}" if body["hint"] else ""

@@ -133,6 +133,8 @@ def _refused(text: bytes) -> CliError:
 
 
 def _not_there(path: Path, exc: OSError) -> CliError:
+    if not isinstance(exc, (PermissionError, FileNotFoundError, ConnectionRefusedError)):
+        return CliError(f"{path}: no socket of a daemon: {exc.strerror or exc}")
     if isinstance(exc, PermissionError):
         return CliError(
             f"{path}: permission denied: an administrator can add you to group serialwatch "

@@ -14,7 +14,6 @@ from serialwatch.cli.options import json_option
 from serialwatch.config import SYSTEM_CONFIG, Config, config_to_json, load_config
 from serialwatch.tomlfile import TomlError
 
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -56,7 +55,10 @@ def check(path: Path | None, named: Path | None, ports: tuple[str, ...], as_json
         click.echo(json.dumps({"ok": True, "problems": []}))
         return 0
     count = len(loaded.port)
-    click.echo(f"{_where(path)}: good, {count} port{'' if count == 1 else 's'}")
+    words = f"{count} port{'' if count == 1 else 's'}"
+    if not count:
+        words = 'no ports yet: add [port.dut1] with device = "/dev/serial/by-id/…"'
+    click.echo(f"{_where(path)}: good, {words}")
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -27,7 +28,7 @@ from serialwatch.cli.tables import SEVERITY_STYLES, console, safe, shorten, widt
 from serialwatch.cli.times import local, local_now
 from serialwatch.config import run_dir
 from serialwatch.demo.boards import BOARDS
-from serialwatch.demo.uboot import CRASH, UBoot, missing
+from serialwatch.demo.uboot import CRASH, QEMU, UBoot, missing
 from serialwatch.wire import Json, report_from_json, utc_ns
 
 START_S = 20.0
@@ -52,7 +53,7 @@ class Show:
     """What is on the screen and what is still awaited."""
 
     socket: Path
-    hint: str  # " --socket PATH" if other commands need it
+    is_usual: bool  # the socket is where other commands look for one
     expected: list[Expected]
     real: UBoot | None
     opened_s: dict[int, float] = field(default_factory=dict)  # by incident: monotonic
@@ -91,19 +92,19 @@ async def _demo(*, ends: bool) -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="serialwatch-demo-")))
         go = await stack.enter_async_context(_boards(folder))
         devices = {board.name: str(folder / board.name) for board in BOARDS}
-        real = await stack.enter_async_context(_real_board(folder))
+        real, why_not = await stack.enter_async_context(_real_board(folder))
         if real is not None:
             devices[REAL] = real.device
         socket, is_usual = _socket(folder)
         show = Show(
             socket,
-            "" if is_usual else f" --socket {socket}",
+            is_usual,
             [Expected(b.name, triggers) for b in BOARDS for triggers in b.faults],
             real,
         )
         if real is not None:
             show.expected.append(Expected(REAL, REAL_FAULT))
-        _introduce(show, devices)
+        _introduce(show, devices, why_not)
         await stack.enter_async_context(_daemon(folder, devices, socket))
         session = await stack.enter_async_context(
             aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket)))
@@ -150,24 +151,35 @@ async def _until_over(
     return 0
 
 
-def _introduce(show: Show, devices: dict[str, str]) -> None:
+def _introduce(show: Show, devices: dict[str, str], why_not: str) -> None:
     about = {board.name: board.text for board in BOARDS}
     about[REAL] = "a real U-Boot in QEMU"
     for name, device in devices.items():
         shown = os.path.realpath(device)
         show.say(f"board   {name:<11}  {about[name]:<38}  {shown}")
     if show.real is None:
-        show.say(f"        (no real board: {missing()})", "dim")
+        show.say(f"        (no real board: {why_not})", "dim")
 
 
 def _say_what_to_try(show: Show) -> None:
     name = REAL if show.real else BOARDS[0].name
     incident = next((e.incident for e in show.expected if e.port == name and e.incident), 1)
-    show.say("")
-    show.say(f"Try: serialwatch report {incident}{show.hint}")
-    for command in (f"attach {name}", f"logs {name} -f", "incidents", "ports"):
-        show.say(f"     serialwatch {command}{show.hint}")
-    show.say("     Ctrl-C ends the demo")
+    lines = [] if show.is_usual else [f"export SERIALWATCH_SOCKET={show.socket}"]
+    commands = (f"report {incident}", f"attach {name}", f"logs {name} -f", "incidents", "ports")
+    lines += [f"{command_name()} {command}" for command in commands]
+    out = console()  # these lines are not cut: they are there to be copied
+    out.print(Text("\nIn another terminal:"))
+    for line in lines:
+        out.print(Text(f"  {line}"))
+    out.print(Text("Ctrl-C ends the demo."))
+
+
+def command_name() -> str:
+    """Return how a person calls serialwatch here: after `make demo` it is not on the PATH."""
+    if shutil.which("serialwatch"):
+        return "serialwatch"
+    called = sys.argv[0]
+    return called if Path(called).name == "serialwatch" else f"{sys.executable} -m serialwatch"
 
 
 def _print_report(show: Show) -> None:
@@ -300,14 +312,19 @@ async def _boards(folder: Path) -> AsyncIterator[Callable[[], None]]:
 
 
 @asynccontextmanager
-async def _real_board(folder: Path) -> AsyncIterator[UBoot | None]:
-    if missing():
-        yield None
-        return
+async def _real_board(folder: Path) -> AsyncIterator[tuple[UBoot | None, str]]:
+    """Start the real board; where that cannot be, yield why."""
+    why_not = missing()
     board = UBoot()
     try:
-        await board.start(folder)
-        yield board
+        if not why_not:
+            try:
+                await board.start(folder)
+            except TimeoutError:
+                why_not = f"{QEMU} does not answer"
+            except OSError as exc:
+                why_not = str(exc)
+        yield None if why_not else board, why_not
     finally:
         await board.stop()
 

@@ -79,8 +79,8 @@ class SavedLogs:
 
     def _open(self, port: str) -> PortLog:
         folder = self._folder / port
-        if not folder.is_dir():
-            there = sorted(each.name for each in self._folder.glob("*/"))
+        there = sorted(each.name for each in self._folder.glob("*/"))
+        if port not in there:
             names = f"there are {', '.join(map(safe, there))}" if there else "there is none"
             raise CliError(f"{folder}: no saved log: {names}")
         return PortLog(folder, port)

@@ -29,6 +29,7 @@ from serialwatch.records import Line
 
 _UNASKED = 200  # lines that are shown if nothing says which
 _UNASKED_FOLLOWED = 10
+_FAR = 10**15  # lines or boots: no log has so many
 _REFERENCE = re.compile(r"([^:]+)(?::L(\d+)(?:-L?(\d+))?)?")  # dut1, dut1:L5, dut1:L5-L9
 
 
@@ -48,7 +49,11 @@ class Wanted:
 @click.option("--until", metavar="TIME", help="Likewise.")
 @click.option("--grep", "text", metavar="TEXT", help="Lines that hold TEXT.")
 @click.option("-E", "--regex", is_flag=True, help="TEXT is a regular expression.")
-@click.option("--boot", type=int, help="Boot 7 is 7, the current one 0, the one before it -1.")
+@click.option(
+    "--boot",
+    type=click.IntRange(-_FAR, _FAR),
+    help="Boot 7 is 7, the current one 0, the one before it -1.",
+)
 @click.option("-t", "--timestamps", is_flag=True, help="Time and number of each line.")
 @click.option(
     "--state",
@@ -83,6 +88,8 @@ def logs(
         boot=boot,
         text=b"" if regex or not text else text.encode("utf-8", errors="surrogateescape"),
     )
+    if base.since_utc_ns and base.until_utc_ns and base.since_utc_ns > base.until_utc_ns:
+        raise click.UsageError(f"--since {since} is later than --until {until}")
     wanted = [_reference(port, base) for port in ports]
     if follow and any(w.query.last is not None or w.query.until_utc_ns for w in wanted):
         raise click.UsageError("-f has no end: neither --until nor line numbers go with it")
@@ -231,7 +238,11 @@ def _reference(text: str, base: LogQuery) -> Wanted:
     port, first, last = match.groups()
     if first is None:
         return Wanted(port, base)
-    return Wanted(port, replace(base, first=int(first), last=int(last or first)))
+    if last is not None and int(last) < int(first):
+        raise click.UsageError(f"{text}: the last line comes before the first")
+    return Wanted(
+        port, replace(base, first=min(int(first), _FAR), last=min(int(last or first), _FAR))
+    )
 
 
 def _limit(
@@ -243,7 +254,7 @@ def _limit(
             return None
         if not newest.isascii() or not newest.isdigit():
             raise click.UsageError(f"-n {newest}: must be a number of lines, or all")
-        return int(newest)
+        return min(int(newest), _FAR)
     has_range = any(replace(w.query, text=b"") != LogQuery() for w in wanted)
     if has_range or (is_search and not follow):
         return None

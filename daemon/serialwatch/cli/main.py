@@ -130,10 +130,8 @@ def _invoked(args: Sequence[str]) -> int:
         code = cli.main(args=list(args), prog_name="serialwatch", standalone_mode=False)
     except click.Abort as exc:  # click's word for Ctrl-C, and for any EOFError
         raise exc.__cause__ or KeyboardInterrupt from exc
-    except SystemExit as exc:  # click's way out of a broken pipe; ours is not an error
-        if isinstance(exc.__context__, BrokenPipeError):
-            raise exc.__context__ from exc
-        raise
+    except SystemExit as exc:  # the way out of a broken pipe that click and rich take
+        raise BrokenPipeError from exc
     return code if isinstance(code, int) else 0
 
 

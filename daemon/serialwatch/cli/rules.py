@@ -23,7 +23,7 @@ _COLUMNS = (
     Column("ID"),
     Column("SEVERITY"),
     Column("TIER", leaves=1),
-    Column("WHAT", least=24),
+    Column("WHAT", least=40),
     Column("FROM", leaves=2),
 )
 
@@ -41,7 +41,7 @@ def check(folders: tuple[Path, ...], as_json: bool) -> int:
 
     FOLDERS are checked together with the rules that are installed.
     """
-    loaded = _load(folders)
+    loaded = _loaded(folders)
     problems = [*check_rules(loaded), *_pages_missing(loaded)]
     if as_json:
         click.echo(json.dumps({"rules": len(loaded.rules), "problems": problems}, indent=2))
@@ -62,7 +62,7 @@ def check(folders: tuple[Path, ...], as_json: bool) -> int:
 @json_option
 def list_rules(words: tuple[str, ...], as_json: bool) -> int:
     """List rules and detectors, those whose id or title holds all WORDS."""
-    loaded = _load(())
+    loaded = load_installed()
     found = [
         *((rule.id, rule.severity, rule.tier, rule.title, rule.source) for rule in loaded.rules),
         *((d.id, d.severity, "detector", _what(d), d.source) for d in loaded.detectors),
@@ -91,7 +91,7 @@ def list_rules(words: tuple[str, ...], as_json: bool) -> int:
 @json_option
 def explain(rule: str, as_json: bool) -> None:
     """Say what a rule or detector finds, and what belongs to it."""
-    loaded = _load(())
+    loaded = load_installed()
     found = loaded.rule(rule) or loaded.detector(rule)
     if found is None:
         known = [*(r.id for r in loaded.rules), *(d.id for d in loaded.detectors)]
@@ -104,7 +104,20 @@ def explain(rule: str, as_json: bool) -> None:
     click.echo(explain_rule(loaded, rule))
 
 
-def _load(folders: tuple[Path, ...]) -> RuleSet:
+def load_installed() -> RuleSet:
+    """Return the rules that are installed; what is broken is left out and told on stderr.
+
+    Raises:
+        CliError: nothing at all can be used.
+
+    """
+    loaded = _loaded(())
+    for problem in loaded.problems:
+        click.echo(f"serialwatch: left out: {safe(problem)}", err=True)
+    return loaded
+
+
+def _loaded(folders: tuple[Path, ...]) -> RuleSet:
     try:
         return load_rules([*reversed(search_path("rules")), *folders])
     except TomlError as exc:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from serialwatch.cli.tables import KEPT_SPACE, SEVERITY_STYLES, safe, shorten, wrapped
 from serialwatch.cli.times import clock, exact, local
-from serialwatch.records import Conclusion, Outcome, Report, TimelineEntry
+from serialwatch.records import Conclusion, NextStep, Outcome, Report, TimelineEntry
 
 _LABEL = 17  # columns of "Not known        "
 _HYPOTHESES = 3  # of each kind that are named
@@ -171,10 +171,15 @@ def _facts(report: Report, about: About, now: datetime) -> Iterator[tuple[str, s
     if about.seen_before:
         yield "Seen before", _seen(about.seen_before, now)
     if report.next_steps:
-        yield "Next steps", " · ".join(f"{safe(s.text)} ({s.risk})" for s in report.next_steps)
+        yield "Next steps", " · ".join(map(_step, report.next_steps))
     yield "Made by", _made_by(report)
     if not about.is_on_disk:
         yield "Stored", "not on disk yet: the log or the database cannot be written"
+
+
+def _step(step: NextStep) -> str:
+    """Tell the risk where there is one; beside line numbers an `L1` would be taken for a line."""
+    return safe(step.text) if step.risk == "L1" else f"{safe(step.text)} (risk {step.risk})"
 
 
 def _seen(earlier: Sequence[Earlier], now: datetime) -> str:

@@ -9,9 +9,10 @@ from pathlib import Path
 import click
 
 from serialwatch.agent.lint import lint_skills
+from serialwatch.agent.skill_folder import read_skills
 from serialwatch.agent.skills import load_skills
 from serialwatch.bundled import search_path
-from serialwatch.cli.errors import FAULT
+from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
 from serialwatch.cli.options import json_option
 from serialwatch.cli.tables import Column, Row, console, safe, table, width_of
 
@@ -19,7 +20,7 @@ _COLUMNS = (
     Column("SKILL"),
     Column("RISK"),
     Column("VERSION", leaves=1),
-    Column("WHAT", least=30),
+    Column("WHAT", least=50),
     Column("FROM", leaves=2),
 )
 
@@ -35,6 +36,12 @@ def skills() -> None:
 def lint(folders: tuple[Path, ...], as_json: bool) -> int:
     """Check every skill; FOLDERS hold skills, else all that are installed are checked."""
     roots = list(folders) or search_path("skills")
+    for folder in folders:
+        if not list(read_skills(folder)):
+            raise CliError(
+                f"{safe(folder)}: no skill: name a folder that holds folders with a SKILL.md",
+                WRONG_USE,
+            )
     findings = lint_skills(roots)
     has_errors = any(finding.is_error for finding in findings)
     if as_json:

@@ -83,7 +83,7 @@ class AgentDesk:
         """
         await self._db.run(run_rows.resume)
         for item in await self._db.run(run_rows.load_queue):
-            if item.kind != "incident" or item.incident_id is None:
+            if item.kind != "incident" or item.incident_id is None or item.id in self._pending:
                 continue
             incident = await self._db.run(partial(incident_rows.load_incident, id=item.incident_id))
             if incident is not None and item.phase in PHASES:

@@ -26,6 +26,10 @@ class Beats:
         """Expect nothing more of a task that has ended in order."""
         self._at_s.pop(task, None)
 
+    def tasks(self) -> set[str]:
+        """Return the tasks that are expected to go on."""
+        return set(self._at_s)
+
     def ages_s(self, now_s: float) -> Mapping[str, float]:
         """Return how long ago each task showed life."""
         return {task: now_s - at_s for task, at_s in self._at_s.items()}

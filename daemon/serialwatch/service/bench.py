@@ -76,7 +76,7 @@ class ServiceBench:
         self._renderer = renderer
         self._problems = problems
         self._marked = marked
-        self.next_marker_id = 1
+        self.next_marker_id = int(time.time())  # until the database tells
         self._wrote_seq: dict[str, int] = {}  # by port: the line at the last write
         self._sent: dict[str, deque[Sent]] = {}
 
@@ -305,7 +305,8 @@ class ServiceBench:
             detail=dict(entry.detail),
             result=entry.result,
         )
-        self._db.keep(partial(audit_rows.save_audit, row=row), f"audit {time.monotonic_ns()}")
+        job = partial(audit_rows.save_audit, row=row)
+        self._db.keep(job, f"audit {time.monotonic_ns()}", durable=True)
 
     async def _judged(
         self, incident_id: int, judge: Callable[[], list[IncidentChange]]
@@ -363,7 +364,7 @@ class ServiceBench:
             may_write=port.config.write,
             boot=reader.boot,
             next_seq=reader.next_seq if port.is_numbered else 0,
-            open_incidents=sum(i.port == name for i in self._faults.incidents.open()),
+            open_incidents=self._faults.incidents.count_open(name).total(),
             problem=reader.problem,
             holder=reader.holder,
             opened=opened.device if opened else "",

@@ -28,6 +28,7 @@ from serialwatch.service.agent_link import AgentHungError
 from serialwatch.service.beats import Beats, check_threads
 from serialwatch.service.bench import ServiceBench
 from serialwatch.service.faults import Faults
+from serialwatch.service.look_up import look_up
 from serialwatch.service.ports import Ports
 from serialwatch.service.supervise import supervise
 from serialwatch.service.upkeep import Upkeep
@@ -64,6 +65,7 @@ class Service:
         self._load = load
         self._stopped = asyncio.Event()
         self._reload_wanted = asyncio.Event()
+        self._is_started = asyncio.Event()
         self._beats = Beats()
         self._problems: dict[str, str] = {}
         state = self._state = state_dir(config)
@@ -201,11 +203,14 @@ class Service:
             await self._stopped.wait()
             for task in running:
                 task.cancel()
+            await asyncio.wait(running)
             await self._stop_parts()
 
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
         """Do what follows once the ports are read: numbers, rules, agent, people."""
-        compiled = asyncio.get_running_loop().run_in_executor(self._compiler, self._compile)
+        compiled = asyncio.get_running_loop().run_in_executor(
+            self._compiler, partial(_compile, self._config)
+        )
         try:
             await self._db.opened()
         except SchemaTooNewError:
@@ -214,11 +219,18 @@ class Service:
             log.error("%s; it is tried again", exc)
         await self._ports.number(list(self._ports))
         await self._restore()
-        await self._ports.search_with(await compiled)
+        matcher, problems = await compiled
+        for problem in problems:
+            log.error("left out: %s", problem)
+        if problems:
+            self._problems["rules"] = f"rules left out: {problems[0]}"
+        await self._ports.search_with(matcher)
         self._start_notifiers(tasks)
         self._start_part("api", self._serve_api, tasks)
         self._start_part("agent", self._desk.link.run, tasks)
         self._upkeep.start()
+        self._is_started.set()
+        await self._resume()
 
     def _start_part(
         self, name: str, part: Callable[[], Awaitable[None]], tasks: asyncio.TaskGroup
@@ -235,13 +247,27 @@ class Service:
 
     async def _restore(self) -> None:
         try:
-            self._faults.restore(await self._db.run(incident_rows.load_left))
-            await self._desk.resume()
-            await self._desk.count_memories()
-            self._bench.next_marker_id = await self._db.run(boot_rows.next_marker_id)
+            left = await look_up(self._db, incident_rows.load_left, self._in_renderer)
+            marker_id = await look_up(self._db, boot_rows.next_marker_id, self._in_renderer)
         except StoreError as exc:
-            # Incidents of this run are kept in memory and stored when it heals.
+            # Incidents of this run are kept in memory and stored when it heals. Their numbers must
+            # then be nobody else's: no bench has had one incident a second since 1970.
             log.error("earlier incidents are not known: %s", exc)
+            marker_id = int(time.time())
+            left = incident_rows.Left(marker_id, marker_id, (), {}, {})
+        self._faults.restore(left)
+        self._bench.next_marker_id = marker_id
+
+    async def _resume(self) -> None:
+        """Take up the agent's work of an earlier run, as soon as the database lets us."""
+        while True:
+            try:
+                await self._desk.resume()
+                await self._desk.count_memories()
+            except StoreError:
+                await asyncio.sleep(SECOND_S)
+            else:
+                return
 
     async def _serve_api(self) -> None:
         config = self._config.api
@@ -273,22 +299,19 @@ class Service:
         others = [*self._parts.values(), *self._notifiers.values()]
         for task in others:
             task.cancel()
+        await self._ports.close()
         if others:
             await asyncio.wait(others)
-        for port in list(self._ports):
-            if port.task is not None:
-                port.task.cancel()
-                await asyncio.wait([port.task])
 
     async def _end(self) -> None:
         """Bring everything to disk and give up threads and files."""
+        await self._ports.number([p for p in self._ports if not p.is_numbered])
         await self._writer.stop()
         ends = self._ports.ends()
-        try:
-            await self._db.run(lambda db: port_rows.close_clean(db, ends))
-        except StoreError as exc:
-            log.error("the end is not noted: %s", exc)
+        noted = self._db.keep(lambda db: port_rows.close_clean(db, ends), "end of this run")
         await self._db.stop()
+        if not noted.done() or noted.cancelled():
+            log.error("the end is not noted: %s", self._db.problem)
         self._renderer.shutdown(cancel_futures=True)
         self._compiler.shutdown(cancel_futures=True)
 
@@ -319,15 +342,7 @@ class Service:
             check_threads(THREADS)
             now_s = loop.time()
             self._beats.beat("second", now_s)
-            if self._desk.link.pid is not None:
-                self._beats.beat("agent", self._desk.link.last_beat_s)
-            else:
-                self._beats.forget("agent")
-            for port in self._ports:
-                if port.reader.port is not None and port.reader.beat_s:
-                    self._beats.beat(f"port {port.config.name}", port.reader.beat_s)
-                else:
-                    self._beats.forget(f"port {port.config.name}")
+            self._note_beats()
             for task, age_s in self._beats.ages_s(now_s).items():
                 self._metrics.task_beat_seconds.labels(task).set(age_s)
             stuck = [task for task in self._beats.stuck(now_s) if task != "agent"]
@@ -336,16 +351,34 @@ class Service:
             elif watchdog_s is not None:
                 systemd.notify("WATCHDOG=1")
 
+    def _note_beats(self) -> None:
+        """Note who showed life, and expect no more of who is not there."""
+        lives = {
+            f"port {port.config.name}": port.reader.beat_s
+            for port in self._ports
+            if port.reader.port is not None and port.reader.beat_s
+        }
+        if self._desk.link.pid is not None:
+            lives["agent"] = self._desk.link.last_beat_s
+        for task in self._beats.tasks() - lives.keys() - {"tick", "second"}:
+            self._beats.forget(task)
+            self._metrics.task_beat_seconds.remove(task)
+        for task, beat_s in lives.items():
+            self._beats.beat(task, beat_s)
+
     async def _reloads(self, tasks: asyncio.TaskGroup) -> None:
+        await self._is_started.wait()  # the start goes through the ports of one configuration
         while True:
             await self._reload_wanted.wait()
             self._reload_wanted.clear()
             systemd.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
             try:
                 config = await self._in_renderer(self._load)
-                matcher = await asyncio.get_running_loop().run_in_executor(
-                    self._compiler, self._compile
+                matcher, problems = await asyncio.get_running_loop().run_in_executor(
+                    self._compiler, partial(_compile, config)
                 )
+                if problems:
+                    raise TomlError(problems)
             except TomlError as exc:
                 for problem in exc.problems:
                     log.error("not reloaded: %s", problem)
@@ -353,7 +386,7 @@ class Service:
                 self._metrics.config_reload_good.set(0)
             else:
                 await self._apply(config, matcher, tasks)
-                self._problems.pop("config", None)
+                self._problems.clear()
                 self._metrics.config_reload_good.set(1)
             systemd.notify("READY=1")
 
@@ -362,17 +395,19 @@ class Service:
         before, self._config = self._config, config
         gone = [n for n, port in before.port.items() if config.port.get(n) != port]
         fresh = [port for n, port in config.port.items() if before.port.get(n) != port]
+        await self._ports.close(gone)
         for name in gone:
-            await self._ports.remove(name)
-            self.on_state(name)
             if name not in config.port:
+                await self._ports.remove(name)
+                self.on_state(name)
                 self._metrics.port_removed(name)
         for port in fresh:
-            if port.name not in before.port:
+            if port.name in before.port:
+                self._ports.change(port, tasks)
+            else:
                 self._metrics.port_added(port.name)
-            self._ports.add(port, tasks)
-        added = [p for port in fresh if (p := self._ports.get(port.name)) is not None]
-        await self._ports.number(added)
+                self._ports.add(port, tasks)
+        await self._ports.number([port for port in self._ports if not port.is_numbered])
         await self._ports.search_with(matcher)
         if config.notify != before.notify:
             for task in self._notifiers.values():
@@ -404,14 +439,6 @@ class Service:
     def _part_failed(self, name: str, problem: str) -> None:
         self._metrics.part_failures.labels(name.split(maxsplit=1)[0]).inc()
         self._faults.own_fault("daemon.part_failed", f"{name} failed: {problem}")
-
-    def _compile(self) -> Matcher:
-        """Load and compile the rules, in the thread for that."""
-        ruleset = load_rules(reversed(search_path("rules")))
-        for problem in ruleset.problems:
-            log.error("%s", problem)
-        ready = [port.ready for port in self._config.port.values() if port.ready]
-        return Matcher(ruleset, ready)
 
     def _hello(self) -> Json:
         """Return what the agent has to know."""
@@ -458,6 +485,18 @@ class Service:
     async def _clean_memories(self) -> None:
         await self._db.run(partial(memory_rows.clean_up, now_utc_ns=time.time_ns()))
         await self._desk.count_memories()
+
+
+def _compile(config: Config) -> tuple[Matcher, list[str]]:
+    """Load and compile the rules, in the thread for that; return what is wrong with them, too.
+
+    Raises:
+        TomlError: nothing at all could be used.
+
+    """
+    ruleset = load_rules(reversed(search_path("rules")))
+    ready = [port.ready for port in config.port.values() if port.ready]
+    return Matcher(ruleset, ready), list(ruleset.problems)
 
 
 def _make_folder(folder: Path, gid: int | None) -> None:

@@ -44,13 +44,14 @@ class Faults:
     """All incidents of the bench and what follows from a change of one."""
 
     def __init__(self, db: Database, metrics: Metrics, listener: Listener, wake: Wake) -> None:
-        self.incidents = Incidents(1)
+        # Until the database tells what earlier runs used: numbers that none of them has.
+        self.incidents = Incidents(int(time.time()))
         self.searched: dict[str, int] = {}  # by port: the last line that was searched
         self._db = db
         self._metrics = metrics
         self._listener = listener
         self._wake = wake
-        self._next_queue_id = 1
+        self._next_queue_id = int(time.time())
         self._stored: dict[str, int] = {}  # by port: `searched` as the database has it
 
     def restore(self, left: incident_rows.Left) -> None:
@@ -68,9 +69,10 @@ class Faults:
 
     def lines(self, lines: Lines, port: str, findings: Iterable[Finding]) -> None:
         """Take a block of lines that was searched, and what was found in it."""
-        self.searched[port] = lines.first_seq + lines.count - 1
         self.incidents.lines(port, lines.count, lines.mono_ns)
         self.found(findings)
+        # Only now: stored with the first finding, it would hide the others from a restart.
+        self.searched[port] = lines.first_seq + lines.count - 1
 
     def found(self, findings: Iterable[Finding]) -> None:
         """Take what a trigger found."""
@@ -126,11 +128,9 @@ class Faults:
 
     def count_open(self) -> None:
         """Bring the gauge of open incidents up to date."""
-        numbers = dict.fromkeys(SEVERITIES, 0)
-        for incident in self.incidents.open():
-            numbers[incident.severity] += 1
-        for severity, number in numbers.items():
-            self._metrics.incidents_open.labels(severity).set(number)
+        numbers = self.incidents.count_open()
+        for severity in SEVERITIES:
+            self._metrics.incidents_open.labels(severity).set(numbers[severity])
 
     def _changed(self, changes: Iterable[IncidentChange]) -> None:
         for change in changes:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from serialwatch.capture.reader import Reader
 from serialwatch.capture.ring import Ring, RingBudget
 from serialwatch.config import PortConfig
 from serialwatch.records import Boot, Finding, Lines, Marker, Ready
 from serialwatch.service.faults import Faults
+from serialwatch.service.look_up import InThread, look_up
 from serialwatch.store import boots as boot_rows
 from serialwatch.store import ports as port_rows
 from serialwatch.store.database import Database, StoreError
@@ -29,18 +31,9 @@ from serialwatch_drivers.port import PortOptions, UartCounters
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 RESERVE_AHEAD = port_rows.SEQ_BLOCK // 2  # numbers left when the next block is reserved
 MAX_CATCH_UP = 1024 * 1024  # bytes of log that are searched again at a start
 MAX_WAITING = 1024 * 1024  # bytes of a port that wait for the rules to be compiled
-
-
-class InThread(Protocol):
-    """Runs what may take its time in the thread for large answers."""
-
-    def __call__(self, work: Callable[[], T]) -> Awaitable[T]:
-        """Run `work`; raise what it raises."""
 
 
 class PortListener(Protocol):
@@ -105,7 +98,23 @@ class Ports:
 
     def add(self, config: PortConfig, tasks: asyncio.TaskGroup) -> None:
         """Begin to read a port; its bytes wait in the ring until `number` is done."""
-        ring = Ring(config.name, self._budget)
+        port = self._read(config, Ring(config.name, self._budget))
+        self._writer.attach(port.ring)
+        port.task = tasks.create_task(self._keep_open(port), name=f"port {config.name}")
+
+    def change(self, config: PortConfig, tasks: asyncio.TaskGroup) -> None:
+        """Read a closed port in another way; its numbers, log and scrollback just go on."""
+        before = self._ports[config.name]
+        port = self._read(config, before.ring)
+        port.reader.go_on_from(before.reader)
+        port.is_numbered = True
+        port.reserved_seq = before.reserved_seq
+        port.first_seq = port.reader.next_seq
+        port.matched_seq = port.first_seq - 1
+        self._take_up(port)
+        port.task = tasks.create_task(self._keep_open(port), name=f"port {config.name}")
+
+    def _read(self, config: PortConfig, ring: Ring) -> BenchPort:
         options = PortOptions(
             bit_rate=config.bit_rate,
             dtr=config.dtr,
@@ -115,19 +124,25 @@ class Ports:
         reader = Reader(config.name, config.device, options, config.eol, ring, self)
         port = BenchPort(config, ring, reader)
         self._ports[config.name] = port
-        self._writer.attach(ring)
-        port.task = tasks.create_task(self._keep_open(port), name=f"port {config.name}")
+        return port
+
+    async def close(self, names: Iterable[str] | None = None) -> None:
+        """Close ports (None: all of them), all at once: one that hangs holds up no other."""
+        wanted = self._ports if names is None else names
+        tasks = [t for name in wanted if (t := self._ports[name].task) is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def remove(self, name: str) -> None:
-        """Close a port, write what is left of it, and note that its end was in order."""
+        """Write what is left of a closed port, and note that its end was in order."""
         port = self._ports[name]
-        if port.task is not None:
-            port.task.cancel()
-            await asyncio.wait([port.task])
         await self._writer.detach(name)
-        if port.is_numbered:
-            ends = {name: self._end(port)}
-            self._db.post(lambda db: port_rows.close_clean(db, ends))
+        if left_bytes := port.ring.unwritten_bytes:
+            log.error("%s: the last %d bytes are not in the log", name, left_bytes)
+        ends = {name: self._end(port)}
+        self._db.post(lambda db: port_rows.close_clean(db, ends))
         port.ring.close()
         del self._ports[name]
 
@@ -136,17 +151,20 @@ class Ports:
         for port in ports:
             name, device = port.config.name, port.config.device
             logged = await self._in_thread(partial(recover, self._log_dir / name, name))
+            find = partial(port_rows.find_port, name=name, device=device, logged_seq=logged)
             try:
-                row = await self._db.run(
-                    partial(port_rows.load_port, name=name, device=device, logged_seq=logged)
-                )
+                row = await look_up(self._db, find, self._in_thread)
             except StoreError as exc:
-                # Numbering goes on above the log; what the database had reserved is unknown.
+                # What an earlier run had reserved is unknown; it is in reach of what it logged.
                 log.error("%s: lines are numbered from the log alone: %s", name, exc)
-                first = logged + 1
-                row = port_rows.PortRow(
-                    name, device, first, first + port_rows.SEQ_BLOCK, logged, 0, is_clean=False
-                )
+                row = port_rows.unknown_port(name, device, logged)
+            if logged and not row.boot:
+                boot = await self._in_thread(partial(_last_boot, self._log_dir / name, name))
+                row = replace(row, boot=boot)
+            try:
+                await self._db.run(partial(port_rows.take_up, row=row))
+            except StoreError:
+                self._db.post(partial(port_rows.take_up, row=row))
             port.first_seq = row.next_seq
             port.reserved_seq = row.reserved_seq
             port.matched_seq = row.matched_seq
@@ -247,6 +265,20 @@ class Ports:
 
     async def _begin_search(self, port: BenchPort, matcher: Matcher) -> None:
         config = port.config
+        blocks: list[Lines] = []
+        boot = port.reader.boot
+        if port.matched_seq + 1 < port.first_seq:
+            folder = self._log_dir / config.name
+            blocks = await self._in_thread(
+                partial(_left_unsearched, folder, config.name, port.matched_seq, port.first_seq)
+            )
+        if blocks:
+            # Boots that are found again in these lines get the numbers that they had.
+            find = partial(
+                boot_rows.boot_before, port=config.name, seq=blocks[0].first_seq, newest=boot
+            )
+            with contextlib.suppress(StoreError):
+                boot = await look_up(self._db, find, self._in_thread)
         watch = PortWatch(
             config.name,
             matcher,
@@ -256,14 +288,8 @@ class Ports:
                 packs=tuple(config.rules),
                 bit_rate=config.bit_rate if port.reader.has_bit_rate else None,
             ),
-            port.reader.boot,
+            boot,
         )
-        blocks: list[Lines] = []
-        if port.matched_seq + 1 < port.first_seq:
-            folder = self._log_dir / config.name
-            blocks = await self._in_thread(
-                partial(_left_unsearched, folder, config.name, port.matched_seq, port.first_seq)
-            )
         for lines in blocks:
             self._search(port, watch, lines)
         if port.reader.state == "up":
@@ -297,6 +323,25 @@ class Ports:
         port.reserved_seq = upto
         self._db.post(lambda db: port_rows.reserve(db, name, upto))
 
+    def store_anew(self) -> None:
+        """Tell a database that was begun anew what it has to know for the next start."""
+        for port in self._ports.values():
+            if port.is_numbered:
+                self._take_up(port)
+
+    def _take_up(self, port: BenchPort) -> None:
+        end = self._end(port)
+        row = port_rows.PortRow(
+            port.config.name,
+            port.config.device,
+            end.next_seq,
+            port.reserved_seq,
+            end.matched_seq,
+            end.boot,
+            is_clean=False,
+        )
+        self._db.post(partial(port_rows.take_up, row=row))
+
     def _end(self, port: BenchPort) -> port_rows.PortEnd:
         name = port.config.name
         searched = self._faults.incidents.matched(name, self._faults.searched.get(name, 0))
@@ -308,14 +353,27 @@ def _left_unsearched(folder: Path, name: str, matched_seq: int, first_seq: int) 
     found: list[Lines] = []
     size = 0
     now_mono_ns, now_utc_ns = time.monotonic_ns(), time.time_ns()
-    reader = PortLog(folder, name)
-    for line in reader.lines(first=matched_seq + 1, last=first_seq - 1, reverse=True):
-        size += len(line.raw) + 1
-        if size > MAX_CATCH_UP:
-            log.warning("%s: only the newest 1 MiB of what was not searched is searched", name)
-            break
-        ago_ns = max(0, now_utc_ns - line.last_utc_ns)  # the clock of that run is not ours
-        text = line.raw.replace(b"\n", b" ") + b"\n"
-        found.append(Lines(line.seq, 1, text, max(0, now_mono_ns - ago_ns), line.last_utc_ns))
+    try:
+        reader = PortLog(folder, name)
+        for line in reader.lines(first=matched_seq + 1, last=first_seq - 1, reverse=True):
+            size += len(line.raw) + 1
+            if size > MAX_CATCH_UP:
+                log.warning("%s: only the newest 1 MiB of what was not searched is searched", name)
+                break
+            ago_ns = max(0, now_utc_ns - line.last_utc_ns)  # the clock of that run is not ours
+            text = line.raw.replace(b"\n", b" ") + b"\n"
+            found.append(Lines(line.seq, 1, text, max(0, now_mono_ns - ago_ns), line.last_utc_ns))
+    except OSError as exc:
+        log.error("%s: not all of the last run can be searched: %s", name, exc)
     found.reverse()
     return found
+
+
+def _last_boot(folder: Path, name: str) -> int:
+    """Return the number of the newest boot that the log of a port tells of, 0 if of none."""
+    try:
+        newest = next(PortLog(folder, name).lines(reverse=True), None)
+    except OSError as exc:
+        log.error("%s: the number of the boot is not known: %s", name, exc)
+        return 0
+    return newest.boot if newest else 0

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
+
+log = logging.getLogger(__name__)
 
 
 def notify(state: str) -> None:
@@ -13,8 +16,13 @@ def notify(state: str) -> None:
         return
     if address.startswith("@"):
         address = "\0" + address[1:]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-        sock.sendto(state.encode(), address)
+    flags = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+    with socket.socket(socket.AF_UNIX, flags) as sock:
+        try:
+            sock.sendto(state.encode(), address)
+        except OSError as exc:
+            # A manager that is not there now, or does not read, is no reason to end or to wait.
+            log.debug("%s: %s is not told: %s", address, state, exc.strerror)
 
 
 def watchdog_s() -> float | None:

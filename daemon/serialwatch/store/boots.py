@@ -65,6 +65,24 @@ def load_boot(db: Database, port: str, number: int) -> BootRow | None:
     return next((_boot(row) for row in rows), None)
 
 
+def boot_before(db: Database, port: str, seq: int, *, newest: int) -> int:
+    """Return the number of the boot that was running before line `seq` came.
+
+    `newest` is the answer where no boot is known.
+    """
+    (number,) = db.execute(
+        """
+        SELECT coalesce(
+            (SELECT max(number) FROM boots WHERE port = :port AND seq < :seq),
+            (SELECT min(number) - 1 FROM boots WHERE port = :port),
+            :newest
+        )
+        """,
+        {"port": port, "seq": seq, "newest": newest},
+    ).fetchone()
+    return int(number)
+
+
 def load_boots(db: Database, port: str, *, limit: int = 100) -> list[BootRow]:
     """Return the boots of a port, newest first."""
     rows = db.query(

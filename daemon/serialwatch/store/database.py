@@ -188,13 +188,16 @@ class Database:
             return False
         return True
 
-    def keep(self, fn: Job[T], key: str, *, replaces: bool = False) -> asyncio.Future[T]:
-        """Store an incident or a report as soon as that is possible.
+    def keep(
+        self, fn: Job[T], key: str, *, replaces: bool = False, durable: bool = False
+    ) -> asyncio.Future[T]:
+        """Store an incident, a report or a deed as soon as that is possible.
 
         Args:
             fn: the job; it runs in order with all others.
             key: what it stores, e.g. `incident 12`; at most 256 keys wait.
             replaces: of several waiting jobs with this key and this flag only the newest runs.
+            durable: it is done when it has reached the disk, not only its cache.
 
         Returns:
             What the job returns, once it is stored. Cancelled if it was replaced, if there was no
@@ -203,7 +206,7 @@ class Database:
         """
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         try:
-            self._enqueue(_Waiting(fn, "keep", False, key, replaces, answer))
+            self._enqueue(_Waiting(fn, "keep", durable, key, replaces, answer))
         except StoreError as exc:
             self.dropped_keeps += 1
             log.error("%s is not stored: %s", key, exc)

@@ -36,11 +36,18 @@ class PortEnd:
 
 
 def load_port(db: Database, name: str, device: str, *, logged_seq: int = 0) -> PortRow:
-    """Take up a port, which is new perhaps, and reserve its first block of line numbers.
+    """Take up a port, which is new perhaps, and reserve its first block of line numbers."""
+    found = find_port(db, name, device, logged_seq=logged_seq)
+    take_up(db, found)
+    return found
 
-    From now until `close_clean` its end counts as unclean. After an unclean end numbers go on
-    above all that may have been used: what was reserved, and `logged_seq`, the highest number in
-    its log (0: none).
+
+def find_port(db: Database, name: str, device: str, *, logged_seq: int = 0) -> PortRow:
+    """Return how a port goes on, and change nothing.
+
+    After an unclean end numbers go on above all that may have been used: what was reserved, and
+    `logged_seq`, the highest number in its log (0: none). Of a port that has a log but is not known
+    here nothing is searched again: the database that knew it is lost.
     """
     row = next(db.query("SELECT * FROM ports WHERE name = ?", [name]), None)
     is_clean = row is None or bool(row["is_clean"])
@@ -48,15 +55,25 @@ def load_port(db: Database, name: str, device: str, *, logged_seq: int = 0) -> P
         next_seq = logged_seq + 1
     else:
         next_seq = max(row["next_seq"] if is_clean else row["reserved_seq"], logged_seq + 1)
-    found = PortRow(
+    return PortRow(
         name=name,
         device=device,
         next_seq=next_seq,
         reserved_seq=next_seq + SEQ_BLOCK,
-        matched_seq=row["matched_seq"] if row else 0,
+        matched_seq=row["matched_seq"] if row else logged_seq,
         boot=row["boot"] if row else 0,
         is_clean=is_clean,
     )
+
+
+def unknown_port(name: str, device: str, logged_seq: int) -> PortRow:
+    """Return how a port goes on of which nothing but its log is known."""
+    first = logged_seq + 1 + (SEQ_BLOCK if logged_seq else 0)
+    return PortRow(name, device, first, first + SEQ_BLOCK, logged_seq, 0, is_clean=False)
+
+
+def take_up(db: Database, row: PortRow) -> None:
+    """Reserve the numbers of a port; until `close_clean` its end counts as unclean."""
     db.execute(
         """
         INSERT INTO ports VALUES (:name, :device, :next, :reserved, :matched, :boot, 0, :at)
@@ -64,16 +81,15 @@ def load_port(db: Database, name: str, device: str, *, logged_seq: int = 0) -> P
             reserved_seq = :reserved, is_clean = 0, updated_at = :at
         """,
         {
-            "name": name,
-            "device": device,
-            "next": found.next_seq,
-            "reserved": found.reserved_seq,
-            "matched": found.matched_seq,
-            "boot": found.boot,
+            "name": row.name,
+            "device": row.device,
+            "next": row.next_seq,
+            "reserved": row.reserved_seq,
+            "matched": row.matched_seq,
+            "boot": row.boot,
             "at": _now(),
         },
     )
-    return found
 
 
 def reserve(db: Database, name: str, upto: int) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote
 
 import sqlite_utils
 
-from serialwatch.store.database import StoreError
+from serialwatch.store.database import Job, StoreError
 from serialwatch.store.sqlite_file import BUSY_S, is_damage
+
+T = TypeVar("T")
 
 
 def open_readonly(path: Path) -> sqlite_utils.Database:
@@ -34,6 +38,20 @@ def open_readonly(path: Path) -> sqlite_utils.Database:
         return _open(path, "mode=ro&immutable=1")
     except sqlite3.Error as exc:
         raise StoreError(path, f"cannot be read: {exc}") from exc
+
+
+def read_once(path: Path, fn: Job[T]) -> T:
+    """Return what `fn` finds in the database, which nobody may have made yet: None is changed.
+
+    Raises:
+        StoreError: there is none, or it cannot be read.
+
+    """
+    with closing(open_readonly(path)) as db:
+        try:
+            return fn(db)
+        except sqlite3.Error as exc:
+            raise StoreError(path, f"cannot be read: {exc}") from exc
 
 
 def _open(path: Path, how: str) -> sqlite_utils.Database:

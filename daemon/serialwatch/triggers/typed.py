@@ -14,8 +14,8 @@ _RESTARTS = re.compile(
     rb"(?:^|[\s;&|])(?:reset|reboot|poweroff|halt|shutdown|init [06]|kernel reboot \w+)"
     rb"(?:$|[\s;&|])|machine\.(?:soft_)?reset\(|systemctl (?:reboot|poweroff|halt|kexec)"
 )
-# A prompt and a command whose words are text to it: they are no fault of the board. A kernel message
-# may come behind a prompt too, but not behind a command of this kind.
+# A prompt and a command to which words are only text: no fault of the board. A kernel message that
+# came between is told by its time.
 _TEXT_COMMAND = re.compile(
     rb"^(?:=>|(?:[^\r\n#$>]{0,80}[^\r\n#$>=-])?[#$>]) +(?:sudo +)?"
     rb"(?:echo|printf|logger|z?grep|egrep|rg|sed|awk|z?cat|less|tail|head) "

@@ -11,7 +11,13 @@ from serialwatch.agent.reflexes.cortexm import tell_zephyr
 from serialwatch.agent.reflexes.esp import tell_boot_loop, tell_esp_panic, tell_esp_words
 from serialwatch.agent.reflexes.general import tell_anything, tell_own_words
 from serialwatch.agent.reflexes.link import tell_overrun, tell_silence
-from serialwatch.agent.reflexes.linux import tell_irq, tell_oops, tell_panic, tell_storm
+from serialwatch.agent.reflexes.linux import (
+    tell_irq,
+    tell_oops,
+    tell_panic,
+    tell_storm,
+    tell_unhandled_fault,
+)
 from serialwatch.agent.reflexes.uboot import tell_uboot_abort, tell_uboot_hang
 from serialwatch.records import Line
 
@@ -54,6 +60,7 @@ _REFLEXES: Sequence[tuple[str, Reflex]] = (
     ("linux.kernel_bug", tell_oops),
     ("linux.serror", tell_oops),
     ("linux.sync_external_abort", tell_oops),
+    ("linux.unhandled_fault", tell_unhandled_fault),
     ("linux.panic", tell_panic),
     ("linux.panic_init_killed", tell_panic),
     ("linux.panic_vfs_root", tell_panic),

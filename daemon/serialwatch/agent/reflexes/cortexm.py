@@ -49,9 +49,12 @@ def tell_zephyr(case: Case, story: Story) -> None:
         story.headline = f"{system}: {what}" + (f" at {address['address']}" if address else "")
     else:
         story.headline = f"{system}: {what}"
-        if register is not None and kind is None and fatal is None:
-            story.certainty = LIKELY  # registers alone may be a status display
-            story.headline = f"{system}: fault registers say {_plain(register.meaning).rstrip('.')}"
+        if register is not None and kind is None:
+            short = _plain(register.meaning).partition(";")[0].rstrip(".")
+            story.headline = f"{system}: {short}"
+            if fatal is None and system == "Firmware":
+                story.certainty = LIKELY  # registers alone may be a status display
+                story.headline = f"{system}: fault registers say {short}"
         claim, lines = _claim_without_detail(case, what, kind, fatal, register, lines)
     story.conclude("cause", claim, [fault, *lines], knowledge=True)
     if register is not None:
@@ -132,7 +135,7 @@ def _what(kind: Match | None) -> str:
 
 def _plain(text: str) -> str:
     """Return words of a dump in small letters, as they stand in a sentence."""
-    return re.sub(r"\b[A-Z](?=[a-z])", lambda m: m.group().lower(), text)
+    return re.sub(r"\b[A-Z](?=[a-z])|^A(?= )", lambda m: m.group().lower(), text)
 
 
 def _a(what: str) -> str:

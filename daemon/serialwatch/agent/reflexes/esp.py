@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from serialwatch.agent.case import Case, Story, name
+from serialwatch.agent.device_text import readable
 from serialwatch.agent.reflexes.general import (
     LIKELY,
     SURE,
@@ -14,11 +16,15 @@ from serialwatch.agent.reflexes.general import (
     tell_own_words,
     tell_register,
 )
+from serialwatch.records import Line
+
+MAX_PANIC = 120  # lines of one panic, as the rule has it
 
 
 def tell_esp_panic(case: Case, story: Story) -> None:
     """Tell of a panic of an Espressif chip: why, where, and whether it loops."""
-    fault = case.find(_GURU) or case.find(_GURU, case.lines)
+    is_loop = case.incident.trigger == "boot.loop"  # the panic comes before its lines
+    fault = case.find(_GURU, case.lines if is_loop else case.block)
     if fault is None:
         tell_anything(case, story)
         tell_loop(case, story)
@@ -26,8 +32,11 @@ def tell_esp_panic(case: Case, story: Story) -> None:
     story.certainty = SURE
     reason = name(fault["reason"], 60)
     story.headline = f"ESP panic on core {fault['core']}: {reason}"
-    address = case.find(_EXCVADDR) or case.find(_EXCVADDR, case.lines)
+    own = _own_lines(case, fault.line)
+    seqs = {line.seq for line in own}
+    address = case.find(_EXCVADDR, own)
     cause = case.register("exccause") or case.register("mcause")
+    cause = cause if cause and cause.line.seq in seqs else None
     access = _access(reason)
     if address is not None and access and is_null(address["address"]):
         story.headline = f"ESP panic: {access} through a NULL pointer ({reason})"
@@ -40,7 +49,7 @@ def tell_esp_panic(case: Case, story: Story) -> None:
         story.conclude("cause", f"The chip panicked: {reason}.", [fault.line], knowledge=True)
     if cause is not None and not re.match(_NO_EXCEPTION, reason):
         tell_register(story, cause)
-    _tell_backtrace(case, story)
+    _tell_backtrace(case, story, own)
     tell_loop(case, story)
 
 
@@ -50,7 +59,7 @@ def tell_esp_words(case: Case, story: Story) -> None:
         tell_esp_panic(case, story)
         return
     tell_own_words(case, story)
-    _tell_backtrace(case, story)
+    _tell_backtrace(case, story, case.block)
     tell_loop(case, story)
 
 
@@ -71,8 +80,23 @@ def tell_boot_loop(case: Case, story: Story) -> None:
             break
 
 
-def _tell_backtrace(case: Case, story: Story) -> None:
-    if trace := case.find(_BACKTRACE) or case.find(_BACKTRACE, case.lines):
+def _own_lines(case: Case, first: Line) -> list[Line]:
+    """Return the lines of the panic that begins with `first`, up to the next one or a boot."""
+    own: list[Line] = []
+    for line in case.lines:
+        if line.seq < first.seq:
+            continue
+        text = readable(line.raw)
+        if line.boot != first.boot or (own and _GURU.search(text)):
+            break
+        own.append(line)
+        if _END.search(text):
+            break
+    return own[:MAX_PANIC]
+
+
+def _tell_backtrace(case: Case, story: Story, own: Sequence[Line]) -> None:
+    if trace := case.find(_BACKTRACE, own):
         story.mark(trace.line, "backtrace")
         story.step("decode the backtrace with the ELF of exactly this build")
 
@@ -89,5 +113,6 @@ _NAMED = ("esp.stack_overflow", "esp.int_wdt")  # these say more than the panic 
 # Reasons that ESP-IDF makes up itself: the cause register has a number of its own then.
 _NO_EXCEPTION = r"Unhandled debug|Interrupt wdt|Cache |Stack protection|Double exception"
 _GURU = re.compile(r"Guru Meditation Error: Core +(?P<core>\d+) panic'ed \((?P<reason>[^)]*)\)")
+_END = re.compile(r"^\s*Rebooting\.\.\.|CPU halted")
 _EXCVADDR = re.compile(r"\b(?:EXCVADDR|MTVAL) *: *(?P<address>0x[0-9a-f]{1,8})\b")
 _BACKTRACE = re.compile(r"\bBacktrace: ?0x[0-9a-f]+")

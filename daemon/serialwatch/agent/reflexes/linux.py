@@ -16,6 +16,8 @@ from serialwatch.agent.reflexes.general import (
 )
 from serialwatch.records import Line
 
+HEAD = 8  # lines in which one fault may be named several times, by the kernel's layers
+
 
 def tell_oops(case: Case, story: Story) -> None:
     """Tell of a kernel oops: which address, in which function, and what became of it."""
@@ -23,9 +25,10 @@ def tell_oops(case: Case, story: Story) -> None:
     if fault is None:
         tell_anything(case, story)
         return
-    access = case.find(_BAD_ACCESS)
-    where = case.find(_WHERE)
-    task = case.find(_TASK)
+    own = _own_lines(case, fault)
+    access = case.find(_BAD_ACCESS, own if case.incident.trigger == "linux.oops" else [fault])
+    where = case.find(_WHERE, own)
+    task = case.find(_TASK, own)
     place = f" in {name(where['symbol'])}" if where else ""
     module = f" (module {name(where['module'])})" if where and where["module"] else ""
     story.certainty = SURE
@@ -35,10 +38,8 @@ def tell_oops(case: Case, story: Story) -> None:
         story.headline = (
             f"Kernel oops: NULL pointer dereference{place}" if null else f"Kernel oops{place}"
         )
-        why = next(
-            (d for d in case.decoded if d.name in {"esr", "fsr"} and d.line in case.block), None
-        )
-        refused = case.find(_NOT_PERMITTED)
+        why = next((d for d in case.decoded if d.name in {"esr", "fsr"} and d.line in own), None)
+        refused = case.find(_NOT_PERMITTED, own)
         lines += [why.line] if why else [refused.line] if refused else []
         words = _access_words(access, place + module, why.meaning if why else "", bool(refused))
         story.conclude("cause", words, lines, decoded=[why] if why else [])
@@ -73,6 +74,36 @@ def tell_oops(case: Case, story: Story) -> None:
         story.conclude(
             "inference", f"The oops became a panic: {name(panic['why'], 120)}.", [fault, panic.line]
         )
+
+
+def _own_lines(case: Case, fault: Line) -> list[Line]:
+    """Return the lines of the fault's own dump: none of a later one in the same block."""
+    own: list[Line] = []
+    for line in case.block:
+        text = readable(line.raw)
+        if line.seq > fault.seq + HEAD and _NEXT_DUMP.search(text):
+            break
+        own.append(line)
+        if line.seq > fault.seq and "---[ end trace" in text:
+            break
+    return own
+
+
+def tell_unhandled_fault(case: Case, story: Story) -> None:
+    """Tell of a fault that ARM names by its status; the kernel dies of the last of several."""
+    tell_anything(case, story)
+    fault, death = case.fault, case.find(_DEATH)
+    if fault is None or death is None:
+        return
+    named = [m for m in case.find_all(_UNHANDLED) if m.line.seq < death.line.seq]
+    if named and named[-1].line.seq > fault.seq:
+        last = named[-1]
+        story.headline = f"unhandled fault: {name(last['what'], 60)}"
+        words = (
+            f"What the kernel died of came later: {name(last['what'], 60)} at {last['address']}."
+        )
+        story.mark(last.line, "what the kernel died of")
+        story.conclude("inference", words, [last.line, death.line])
 
 
 def tell_panic(case: Case, story: Story) -> None:
@@ -205,6 +236,13 @@ def _words_before(case: Case, line: Line, count: int) -> list[Line]:
     return said[-count:]
 
 
+_DEATH = re.compile(r"Internal error: ")
+_UNHANDLED = re.compile(
+    r"Unhandled fault: (?P<what>[^(]{3,60}) \(0x[0-9a-f]+\) at (?P<address>0x[0-9a-f]+)"
+)
+_NEXT_DUMP = re.compile(
+    r"Unable to handle kernel |\bBUG: |\bWARNING: |kernel BUG at |: nobody cared"
+)
 _BAD_ACCESS = re.compile(
     r"(?:Unable to handle kernel [\w -]{3,60} (?:at|for)(?: virtual)?(?: address)?:? "
     r"|BUG: kernel NULL pointer dereference, address: "
