@@ -141,6 +141,7 @@ def test_a_missing_file_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixtu
         (b"\xfd7zXZ\x00 ...", "packed by xz: unpack it first: xz -dc FILE | serialwatch analyze -"),
         (b"\x28\xb5\x2f\xfd ...", "packed by zstd: "),
     ],
+    ids=["cut", "garbled", "wrong checksum", "xz", "zstd"],
 )
 def test_a_packed_log_that_cannot_be_unpacked_is_told_with_its_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes, words: str

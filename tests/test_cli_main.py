@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from bench_cli import COMMAND, Cli
 from serialwatch.cli import client
 from serialwatch.cli.client import find_daemon, socket_places
 from serialwatch.cli.main import SECTIONS, run_cli
+from serialwatch.cli.main import cli as cli_group
 from serialwatch.config import run_dir
 
 
@@ -322,3 +325,28 @@ def test_times_and_numbers_beyond_all_bounds_are_wrong_use(
 
     assert result.code == 2
     assert words in result.err
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/operating.md"])
+def test_every_command_that_a_document_shows_can_be_given(name: str) -> None:
+    document = Path(__file__).parent.parent / name
+    if not document.exists():
+        pytest.skip(f"{name} is not in a wheel")
+    shown = re.findall(
+        r"(?:^ {4}(?:sudo )?|`)serialwatch ([^`#\n]+)", document.read_text(), re.MULTILINE
+    )
+
+    assert shown
+    for words in shown:
+        command: click.Command = cli_group
+        args = shlex.split(words)
+        while isinstance(command, click.Group) and args and not args[0].startswith("-"):
+            found = command.get_command(click.Context(command), args.pop(0))
+            assert found is not None, words
+            command = found
+        command.make_context(words, args)  # raises if an option or argument is not as shown
+
+
+@pytest.mark.parametrize("args", [(), ("rules",), ("skills",), ("config",), ("incidents",)])
+def test_what_a_command_does_is_said_in_full_in_the_help(cli: Cli, args: tuple[str, ...]) -> None:
+    assert not re.search(r"\w\.\.\.\n", cli(*args, "--help").out)

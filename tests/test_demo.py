@@ -6,10 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from bench_cli import COMMAND
 from serialwatch.agent.knowledge import load_knowledge
 from serialwatch.agent.skills import load_skills
 from serialwatch.analysis import analyze
@@ -113,3 +116,29 @@ def test_what_to_try_can_be_copied_as_it_stands(
 
     assert "  .venv/bin/serialwatch report 1\n" in told
     assert (f"  export SERIALWATCH_SOCKET={socket}\n" in told) is not is_usual
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_leaves_no_daemon_no_board_and_no_folder(tmp_path: Path, number: int) -> None:
+    environ = os.environ | {"TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    process = subprocess.Popen(
+        [*COMMAND, "demo"], env=environ, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+    )
+    assert process.stdout is not None
+    while b" up " not in process.stdout.readline():  # the daemon runs
+        pass
+    process.send_signal(number)
+    process.send_signal(number)
+    process.communicate(timeout=20)
+
+    assert process.returncode == 128 + number
+    assert list(tmp_path.glob("serialwatch-demo-*")) == []
+    commands = list(command_lines())
+    assert not any(str(tmp_path).encode() in command for command in commands)
+
+
+def command_lines() -> Iterator[bytes]:
+    """Return how each process of this machine was called."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended meanwhile
+            yield path.read_bytes()

@@ -515,6 +515,21 @@ def test_silence_for_60_s_after_a_critical_fault_is_a_halt() -> None:
     assert (change.what, change.incident.outcome) == ("outcome", "halted")
 
 
+def test_a_line_that_says_something_is_a_line_like_any_other() -> None:
+    outcomes = []
+    for is_found in (True, False):  # before it is counted
+        incidents = Incidents(1)
+        incidents.found(hit(1, seq=1))
+        incidents.lines("dut1", 1, 1 * S)
+        if is_found:
+            incidents.found(hit(200, "uboot.resetting", 2, severity="note"))
+        incidents.lines("dut1", 1, 200 * S)
+        incidents.tick(200 * S, UTC + 200 * S)
+        outcomes.append(incidents.open()[0].outcome)
+
+    assert outcomes == ["continued", "continued"]
+
+
 def test_silence_after_a_mere_error_tells_nothing() -> None:
     incidents = Incidents(1)
     incidents.found(hit(0, severity="error"))

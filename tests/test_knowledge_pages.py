@@ -56,6 +56,14 @@ def test_a_rule_names_the_page_of_its_own_id() -> None:
 
 
 @EVERY_PAGE
+def test_no_page_advises_what_cannot_be_undone_or_may_do_damage(path: Path) -> None:
+    page = read_page(path)
+    advice = "\n".join([*page.do, *(cause.check for cause in page.causes)])
+
+    assert re.findall(r"\bburn\b|^short\b|; short\b|\bfeel\b|erase (?:NVS|the flash)", advice) == []
+
+
+@EVERY_PAGE
 def test_a_page_has_exactly_the_head_that_is_read(path: Path) -> None:
     head = parse_front_matter(path.read_text()).head
 

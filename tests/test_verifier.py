@@ -184,6 +184,26 @@ def test_a_line_named_in_a_claim_must_have_been_read() -> None:
     assert codes(verified) == ["c2 G2"]
 
 
+def test_a_cache_is_no_line_but_only_where_a_cited_line_speaks_of_it() -> None:
+    lines = lines_of("panic: L4 cache parity\nesr_el3 is set")
+    ledger = {(line.port, line.seq): line for line in lines}
+    incident = incident_at(lines, "panic", trigger="uboot.panic")
+    evidence = [Evidence("dut1", line.seq, line.raw.decode()) for line in lines]
+    good = claim("The L4 cache failed its parity check.", *evidence)
+    bad = claim("L3 shows that the cache failed.", *evidence, id="c2")
+    kept = verify(report(good, bad), ledger, {}, incident, PAGES)
+
+    assert [no.id for no in kept.dropped] == ["c2"]
+
+
+def test_a_number_with_commas_of_a_page_is_a_number() -> None:
+    pages = PAGES | {"uboot/sync_abort": "the kernel masks it after 100,000 interrupts"}
+    masked = claim("It is masked after 100,000 interrupts.")
+    said = replace(masked, knowledge=("uboot/sync_abort",))
+
+    assert verify(report(said), LEDGER, {}, INCIDENT, pages).dropped == ()
+
+
 def test_a_time_finer_than_capture_can_tell_is_refused() -> None:
     assert codes(checked(report(claim("It took 3 µs.", ABORT)))) == ["c1 G6"]
     end = Evidence("dut1", 6, "Resetting CPU ...")

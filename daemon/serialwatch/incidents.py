@@ -138,6 +138,8 @@ class Incidents:
         """Take what a trigger found; return what changed, in this order."""
         self._mono_ns = max(self._mono_ns, finding.mono_ns)
         port = self._port(finding.port)
+        if finding.seq:  # a line too, whose count may be told later
+            port.line_ns = max(port.line_ns, finding.mono_ns)
         changes = self._passed(port, finding.mono_ns)
         if isinstance(finding, Hit):
             changes += self._hit(port, finding)

@@ -41,10 +41,16 @@ class Sources:
                 return word
         return ""
 
+    def has_name(self, word: str) -> bool:
+        """Tell whether a name stands here as a word of its own."""
+        return (
+            re.search(rf"(?<![a-z0-9]){re.escape(word.lower())}(?![a-z0-9])", self.text) is not None
+        )
+
     def _has_name(self, word: str) -> bool:
         if _HEX_WORD.fullmatch(word) and int(word, 16) in self.numbers:
             return True
-        return re.search(rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9])", self.text) is not None
+        return self.has_name(word)
 
     def _has_number(self, word: str) -> bool:
         if word.startswith("0x"):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 from serialwatch.agent.case import Case, Decoded, Match, Story, name
 from serialwatch.agent.device_text import readable
 from serialwatch.agent.line_shape import untimed
 from serialwatch.records import Line
 
+QUIET_NS = 60_000_000_000  # of silence: that is what "halted" means
 AFTER_END = 20  # lines behind a fault that may still tell how it ended
 
 
@@ -37,10 +39,13 @@ def tell_the_end(case: Case, story: Story) -> str:
         _tell_announced(story, announced)
         return "announced a reset"
     if case.incident.outcome == "halted":
-        last = next((x for x in reversed(case.lines) if readable(x.raw).strip()), None)
-        if last is not None:
+        said = [x for x in case.lines if readable(x.raw).strip()]
+        pairs = ((a, b) for a, b in pairwise(said) if a.seq >= case.incident.first_seq)
+        gap = next((a for a, b in pairs if b.utc_ns - a.utc_ns >= QUIET_NS), None)
+        if (last := gap or next(reversed(said), None)) is not None:
             story.mark(last, "last line")
-            story.conclude("observation", "Nothing was printed after this line.", [last])
+            words = "After this line the board was silent for a minute and more."
+            story.conclude("observation", words, [last])
         return "silent"
     if case.phase == "opened":
         story.unknowns.append("how it went on: this was written while the fault was being printed")

@@ -217,7 +217,7 @@ class _Check:
         rest = text
         for ref in _LINE_REF.finditer(text):
             port = ref.group("port") or self.incident.port
-            is_level = _CACHE_LEVEL.fullmatch(ref.group()) and ref.group().lower() in sources.text
+            is_level = _CACHE_LEVEL.fullmatch(ref.group()) and sources.has_name(ref.group())
             if (port, int(ref.group("seq"))) not in self.ledger and not is_level:
                 raise _Rejected("G2", f"{ref.group()} was not read in this run")
             rest = rest.replace(ref.group(), " ")

@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -81,10 +81,28 @@ def demo(once: bool) -> int:
     every report is in, and with 1 if one is missing.
     """
     ends = once or not sys.stdout.isatty()
+    code = asyncio.run(_until_signal(_demo(ends=ends)))
+    return 0 if code == 128 + signal.SIGINT and not ends else code
+
+
+async def _until_signal(showing: Coroutine[None, None, int]) -> int:
+    """Run until the end or a signal, also that of a closed window; the boards are put away."""
+    task = asyncio.create_task(showing, name="demo")
+    got: list[int] = []
+
+    def stop(number: int) -> None:
+        if not got:  # a second one must not cut short the tidying up
+            got.append(number)
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
     try:
-        return asyncio.run(_demo(ends=ends))
-    except KeyboardInterrupt:
-        return 0
+        return await task
+    except asyncio.CancelledError:
+        if not got:
+            raise
+        return 128 + got[0]
 
 
 async def _demo(*, ends: bool) -> int:

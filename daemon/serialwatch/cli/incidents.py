@@ -31,7 +31,15 @@ _COLUMNS = (
 @click.option("--all", "is_all", is_flag=True, help="Resolved ones too.")
 @click.option("--severity", type=click.Choice(SEVERITIES), help="At least this severe.")
 @click.option("--since", help="Opened since: 2h, yesterday, 03:58, 2026-06-22.")
-@click.option("-n", "limit", type=click.IntRange(1, 10_000), default=100, show_default=True)
+@click.option(
+    "-n",
+    "limit",
+    metavar="N",
+    type=click.IntRange(1, 10_000),
+    default=100,
+    show_default=True,
+    help="At most so many.",
+)
 @json_option
 @socket_option
 @click.pass_context

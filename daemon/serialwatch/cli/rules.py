@@ -33,7 +33,7 @@ def rules() -> None:
     """Check, list and explain the rules that recognise faults."""
 
 
-@rules.command()
+@rules.command(short_help="Check all rules and their examples.")
 @click.argument("folders", nargs=-1, type=click.Path(path_type=Path, exists=True, file_okay=False))
 @json_option
 def check(folders: tuple[Path, ...], as_json: bool) -> int:
@@ -57,7 +57,7 @@ def check(folders: tuple[Path, ...], as_json: bool) -> int:
     return FAULT if problems else 0
 
 
-@rules.command("list")
+@rules.command("list", short_help="List rules and detectors.")
 @click.argument("words", nargs=-1)
 @json_option
 def list_rules(words: tuple[str, ...], as_json: bool) -> int:
@@ -86,7 +86,7 @@ def list_rules(words: tuple[str, ...], as_json: bool) -> int:
     return 0
 
 
-@rules.command()
+@rules.command(short_help="Say what a rule or detector finds.")
 @click.argument("rule", metavar="ID")
 @json_option
 def explain(rule: str, as_json: bool) -> None:

@@ -30,7 +30,7 @@ def skills() -> None:
     """Check and list the agent's skills."""
 
 
-@skills.command()
+@skills.command(short_help="Check every skill.")
 @click.argument("folders", nargs=-1, type=click.Path(path_type=Path, exists=True, file_okay=False))
 @json_option
 def lint(folders: tuple[Path, ...], as_json: bool) -> int:

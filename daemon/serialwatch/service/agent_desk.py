@@ -94,7 +94,8 @@ class AgentDesk:
             return await self._take_report(report_from_json(body["report"]), str(body["run_id"]))
         if op == "done":
             self._pending.pop(int(body["queue_id"]), None)
-            await self._db.run(
+            # It waits for a database that heals: else the next start would do the work again.
+            self._db.post(
                 partial(run_rows.finish, id=int(body["queue_id"]), is_ok=bool(body["ok"]))
             )
             return None

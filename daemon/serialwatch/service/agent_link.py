@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from serialwatch.store.database import StoreError
 from serialwatch.wire import Json, pack, receive
 
 log = logging.getLogger(__name__)
@@ -95,6 +96,9 @@ class AgentLink:
         reply: Json = {"kind": "reply", "id": message.get("id"), "ok": True}
         try:
             reply["body"] = await self._answer(str(message.get("op")), message.get("body") or {})
+        except StoreError as exc:
+            log.warning("agent asked %r: %s", message.get("op"), exc)
+            reply |= {"ok": False, "error": f"{type(exc).__name__}: {exc}"}
         except Exception as exc:
             # Whatever the agent sends, capture goes on; it learns what was wrong with it.
             log.exception("agent asked %r", message.get("op"))

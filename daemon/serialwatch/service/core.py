@@ -43,6 +43,8 @@ from serialwatch.store.log_writer import LogWriter
 from serialwatch.store.state_dir import StateLock
 from serialwatch.tomlfile import TomlError
 from serialwatch.triggers.matcher import Matcher
+from serialwatch.triggers.pattern_tree import PatternError
+from serialwatch.triggers.patterns import check_compiles, compile_scanned
 from serialwatch.triggers.rules import load_rules
 from serialwatch.wire import Json, report_to_json
 
@@ -68,6 +70,7 @@ class Service:
         self._is_started = asyncio.Event()
         self._beats = Beats()
         self._problems: dict[str, str] = {}
+        self._damages = 0  # of the database, as far as they were told
         state = self._state = state_dir(config)
         self._db = Database(state / "serialwatch.db")
         self._writer = LogWriter(state / "log", self._on_log_problem)
@@ -302,10 +305,11 @@ class Service:
         await self._ports.close()
         if others:
             await asyncio.wait(others)
+        # What came while we were still starting has no numbers, and is not in the log without.
+        await self._ports.number([port for port in self._ports if not port.is_numbered])
 
     async def _end(self) -> None:
         """Bring everything to disk and give up threads and files."""
-        await self._ports.number([p for p in self._ports if not p.is_numbered])
         await self._writer.stop()
         ends = self._ports.ends()
         noted = self._db.keep(lambda db: port_rows.close_clean(db, ends), "end of this run")
@@ -337,6 +341,7 @@ class Service:
             await asyncio.sleep(SECOND_S)
             self._faults.store_positions()
             self._faults.count_open()
+            self._note_damage()
             if self._upkeep.tick(time.monotonic(), time.time()):
                 log.info("hourly and daily work was planned anew")
             check_threads(THREADS)
@@ -350,6 +355,16 @@ class Service:
                 log.error("no sign of life: %s", ", ".join(stuck))
             elif watchdog_s is not None:
                 systemd.notify("WATCHDOG=1")
+
+    def _note_damage(self) -> None:
+        """Tell a database that was begun anew what is known, and people that it was."""
+        if len(self._db.moved_aside) > self._damages:
+            self._damages = len(self._db.moved_aside)
+            self._ports.store_anew()
+            self._faults.store_anew()
+            aside = self._db.moved_aside[-1].name
+            title = f"the database was damaged and is begun anew; the old one is {aside}"
+            self._faults.own_fault("daemon.database_damaged", title)
 
     def _note_beats(self) -> None:
         """Note who showed life, and expect no more of who is not there."""
@@ -495,8 +510,16 @@ def _compile(config: Config) -> tuple[Matcher, list[str]]:
 
     """
     ruleset = load_rules(reversed(search_path("rules")))
-    ready = [port.ready for port in config.port.values() if port.ready]
-    return Matcher(ruleset, ready), list(ruleset.problems)
+    problems = list(ruleset.problems)
+    ready = []
+    for port in config.port.values():
+        try:
+            if port.ready:
+                check_compiles(compile_scanned(port.ready))
+                ready.append(port.ready)
+        except PatternError as exc:
+            problems.append(f'port "{port.name}": ready: {exc}')
+    return Matcher(ruleset, ready), problems
 
 
 def _make_folder(folder: Path, gid: int | None) -> None:

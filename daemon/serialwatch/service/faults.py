@@ -126,6 +126,12 @@ class Faults:
             self._stored.update(moved)
             self._db.post(lambda db: port_rows.store_positions(db, moved))
 
+    def store_anew(self) -> None:
+        """Store what is open in a database that was begun anew."""
+        self._stored.clear()
+        for incident in self.incidents.open():
+            self._store(incident, None, 0, 0)
+
     def count_open(self) -> None:
         """Bring the gauge of open incidents up to date."""
         numbers = self.incidents.count_open()

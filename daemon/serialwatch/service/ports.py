@@ -284,7 +284,7 @@ class Ports:
             matcher,
             WatchOptions(
                 expect_faults=config.expect_faults,
-                ready=config.ready,
+                ready=config.ready if config.ready in matcher.ready else "",
                 packs=tuple(config.rules),
                 bit_rate=config.bit_rate if port.reader.has_bit_rate else None,
             ),

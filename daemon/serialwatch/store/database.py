@@ -35,6 +35,7 @@ Job = Callable[[sqlite_utils.Database], T]
 MAX_WAITING = 10_000  # jobs; more are refused
 MAX_KEPT = 256  # incidents and reports that wait for a database that can be written again
 RETRY_S, MAX_RETRY_S = 0.25, 5.0
+LAST_BUSY_MS = 500  # to wait for another process at the end
 
 
 class StoreError(Exception):
@@ -268,6 +269,8 @@ class Database:
             elif not self._queue:
                 return False
             job = self._queue.popleft() if self._error is None else None
+        if self._is_stopping:
+            self._hurry()
         if job is not None:
             self._do(job)
             return True
@@ -384,9 +387,15 @@ class Database:
         self._retry_at_s = time.monotonic() + self._retry_s
         self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
 
+    def _hurry(self) -> None:
+        """Wait for other programs only a moment from now on: the daemon ends."""
+        if self._db is not None:
+            self._db.conn.execute(f"PRAGMA busy_timeout={LAST_BUSY_MS}")
+
     def _close(self, *, in_order: bool) -> None:
         if self._db is None:
             return
+        self._hurry()
         db, self._db = self._db, None
         with suppress(sqlite3.Error):  # a reader may hinder it; then the next start does it
             if in_order:

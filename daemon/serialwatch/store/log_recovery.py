@@ -40,11 +40,11 @@ def recover(folder: Path, port: str) -> int:
     """
     highest = 0
     for path in log_files(folder)[-2:]:
-        highest = max(highest, first_seq_of(path) or 0)
         try:
             highest = max(highest, _recover_file(path, port))
         except OSError as exc:
-            log.error("%s: cannot be read: %s", path, exc)
+            highest = max(highest, first_seq_of(path) or 0)
+            log.error("%s: cannot be read: %s", path, exc.strerror)
     return highest
 
 

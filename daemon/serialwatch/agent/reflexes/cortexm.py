@@ -8,12 +8,13 @@ from serialwatch.agent.case import Case, Decoded, Match, Story, name
 from serialwatch.agent.reflexes.general import (
     LIKELY,
     SURE,
-    is_null,
     tell_anything,
     tell_own_words,
     tell_register,
 )
 from serialwatch.records import Line
+
+NULL_PC = 4  # a program counter below was never one of a function; flash may begin at 0
 
 
 def tell_zephyr(case: Case, story: Story) -> None:
@@ -81,7 +82,7 @@ def _claim_without_detail(
         if _own_reason(fatal):
             return f"{_a(what)}.", [*lines, fatal.line]
         return f"{_a(what)}: {name(fatal['reason'], 100)}.", [*lines, fatal.line]
-    return f"{_a(what)}: {name(case.incident.title, 120)}.", lines
+    return f"{_a(what)}: {name(_after(case.incident.title), 120)}.", lines
 
 
 def _tell_place(case: Case, story: Story, words: str) -> None:
@@ -99,7 +100,7 @@ def _tell_place(case: Case, story: Story, words: str) -> None:
         claim += "; the registers could not be saved, so it may be wrong"
     elif "imprecise" in words or "not the culprit" in words:
         claim += "; an imprecise error comes from an earlier one"
-    elif is_null(pc["pc"]):
+    elif int(pc["pc"], 16) < NULL_PC:
         claim = f"The program counter was {pc['pc']}{who}: as after a call through a NULL pointer"
     else:
         story.step(f"look up {pc['pc']} in the ELF of exactly this build")
@@ -131,6 +132,10 @@ def _what(kind: Match | None) -> str:
     if kind is None:
         return "fatal error"
     return f"{(kind['kind'] or kind['other']).lower().replace('mpu', 'MPU')} fault"
+
+
+def _after(title: str) -> str:
+    return title.removeprefix("Zephyr fatal error: ")
 
 
 def _plain(text: str) -> str:
