@@ -589,3 +589,21 @@ async def test_a_fault_of_ours_in_one_client_leaves_the_others_alone(
         await other.until_bytes(b"still here\r\n")
 
     assert "planted" in caplog.text
+
+
+async def test_who_is_attached_to_a_port_that_is_gone_is_told(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, attached(tmp_path) as console:
+        gone = bench.by_name.pop("dut1")
+        assert bench.server is not None
+        bench.server.on_state("dut1")
+        told = await console.until("error")
+        bench.by_name["dut1"] = gone
+
+    assert told["message"] == "port dut1 is no longer configured"
+
+
+async def test_a_message_of_brackets_is_refused_like_any_other(tmp_path: Path) -> None:
+    async with serving(tmp_path), attached(tmp_path) as console:
+        await console.ws.send_str("[" * 100_000)
+
+        assert (await console.until("error"))["code"] == "bad_request"

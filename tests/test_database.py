@@ -551,3 +551,14 @@ def test_the_thread_module_starts_nothing_by_itself() -> None:
     )
 
     assert done.stdout == "1\n"
+
+
+async def test_an_end_waits_for_no_other_program_for_long(tmp_path: Path) -> None:
+    path = tmp_path / "serialwatch.db"
+    db = Database(path)
+    db.start()
+    await db.opened()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+
+        await within_s(3, db.stop())

@@ -1,5 +1,6 @@
 """The daemon as a whole, in a process of its own, on real ptys."""
 
+import fcntl
 import hashlib
 import os
 import random
@@ -9,6 +10,9 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import termios
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -378,3 +382,195 @@ def test_a_boot_after_our_own_reset_is_no_fault(cable: Cable, tmp_path: Path) ->
 
         assert boots == [("commanded", 1)] * 4
         assert daemon.incidents("dut1") == []
+
+
+def unread_bytes(cable: Cable) -> int:
+    """Return what the board has printed and nobody has read."""
+    return int.from_bytes(fcntl.ioctl(cable._slave, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def reload(daemon: RunningDaemon) -> str:
+    """Send SIGHUP and return what the daemon says to it."""
+    before = len(daemon.log())
+    daemon.signal(signal.SIGHUP)
+    daemon.wait_for(
+        lambda: "read again" in daemon.log()[before:] or "not reloaded" in daemon.log()[before:],
+        "reload",
+    )
+    return daemon.log()[before:]
+
+
+def test_a_reload_may_bring_another_sign_of_a_finished_boot(cable: Cable, tmp_path: Path) -> None:
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        daemon.configure({"dut1": str(cable.path)}, "ready = 'the board is up'\n")
+        assert "read again: 1 ports opened" in reload(daemon)
+        daemon.configure({"dut1": str(cable.path)}, "ready = '(?=no) look-ahead'\n")
+        assert 'port "dut1": ready: Hyperscan cannot do look-ahead' in reload(daemon)
+        write_all(cable, b"U-Boot 2023.01 (Jan 01 2023)\r\nthe board is up\r\n")
+        daemon.wait_for(
+            lambda: daemon.rows("SELECT 1 FROM boots WHERE ready_seq = 2"), "end of boot"
+        )
+
+
+def test_a_configuration_without_a_port_is_not_taken_over(cable: Cable, tmp_path: Path) -> None:
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        daemon.config.write_text("")  # as an editor leaves it for a moment
+        assert "not reloaded: no port" in reload(daemon)
+        assert [port["state"] for port in daemon.get("/v1/ports")["ports"]] == ["up"]
+
+
+def test_no_life_is_expected_of_a_port_that_is_gone(tmp_path: Path) -> None:
+    ports = {"one": "pty:", "two": "pty:"}
+    extra = '[api]\nlisten = "127.0.0.1:0"\n'
+
+    def beats() -> str:
+        return "".join(
+            row
+            for row in daemon.get("/metrics", is_json=False).decode().splitlines()
+            if row.startswith("serialwatch_task_beat_seconds{")
+        )
+
+    with running(tmp_path, ports, extra) as daemon:
+        daemon.wait_for(lambda: "port two" in beats(), "sign of life")
+        daemon.configure({"one": "pty:"}, extra)
+        reload(daemon)
+        daemon.wait_for(lambda: "port two" not in beats(), "end of it")
+
+        assert "port one" in beats()
+
+
+def test_a_changed_port_keeps_its_numbers_and_what_is_not_in_the_log_yet(
+    cable: Cable, tmp_path: Path
+) -> None:
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        write_all(cable, b"one\r\n")
+        daemon.wait_for(lambda: daemon.saved("dut1") == b"one\r\n", "bytes")
+        folder = daemon.state / "log"
+        folder.rename(daemon.state / "kept")
+        folder.write_text("in the way: nothing can be logged")
+        write_all(cable, b"two\r\n")
+        daemon.wait_for(lambda: "nothing is written to the log" in daemon.log(), "problem")
+        daemon.configure({"dut1": str(cable.path)}, "bit_rate = 9600\n")
+        reload(daemon)
+        daemon.wait_for(lambda: daemon.log().count("on /dev/pts") == 2, "port")
+        write_all(cable, b"three\r\n")
+        folder.unlink()
+        (daemon.state / "kept").rename(folder)
+        daemon.wait_for(lambda: daemon.saved("dut1").endswith(b"three\r\n"), "bytes")
+        lines = daemon.lines("dut1")
+
+    assert [(line["seq"], line["text"]) for line in lines] == [(1, "one"), (2, "two"), (3, "three")]
+
+
+def test_what_came_during_a_start_that_is_cut_short_is_in_the_log(
+    cable: Cable, tmp_path: Path
+) -> None:
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        daemon.stop()
+        with closing(sqlite3.connect(daemon.state / "serialwatch.db", isolation_level=None)) as db:
+            db.execute("BEGIN EXCLUSIVE")  # the start waits for its turn
+            write_all(cable, b"early\r\n")
+            with daemon.stderr.open("ab") as err:
+                daemon.process = subprocess.Popen(
+                    [sys.executable, "-m", "serialwatch", "run", "-c", daemon.config], stderr=err
+                )
+            daemon.wait_for(lambda: not unread_bytes(cable), "reader")
+            daemon.signal(signal.SIGTERM)
+            db.execute("ROLLBACK")
+            assert daemon.process.wait(20) == 0
+
+    assert daemon.saved("dut1") == b"early\r\n"
+    assert daemon.rows("SELECT next_seq, is_clean FROM ports") == [(2, 1)]
+
+
+def test_boots_that_are_searched_again_after_a_crash_keep_their_numbers(
+    cable: Cable, tmp_path: Path
+) -> None:
+    banner = b"U-Boot 2023.01 (Jan 01 2023)\r\n"
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        write_all(cable, banner + b"one\r\n" + banner + b"two\r\n")
+        daemon.wait_for(lambda: len(daemon.rows("SELECT 1 FROM boots")) == 2, "boots")
+        daemon.kill()
+        with closing(sqlite3.connect(daemon.state / "serialwatch.db")) as db, db:
+            db.execute("UPDATE ports SET matched_seq = 2")  # as a crash a moment earlier leaves it
+        daemon.start()
+        write_all(cable, banner)
+        daemon.wait_for(lambda: len(daemon.rows("SELECT 1 FROM boots")) >= 3, "boot")
+        daemon.wait_for(lambda: daemon.lines("dut1")[-1]["boot"] > 2, "record of the boot")
+        boots = [line["boot"] for line in daemon.lines("dut1")]
+
+    assert [n for (n,) in daemon.rows("SELECT number FROM boots ORDER BY number")] == [1, 2, 3]
+    assert boots == [1, 1, 2, 2, 3]
+
+
+def test_a_log_that_cannot_be_read_does_not_keep_the_daemon_from_starting(
+    cable: Cable, tmp_path: Path
+) -> None:
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        write_all(cable, b"one\r\n")
+        daemon.wait_for(lambda: daemon.saved("dut1"), "bytes")
+        daemon.kill()
+        (index,) = (daemon.state / "log/dut1").glob("*.idx")
+        index.unlink()
+        index.mkdir()
+        daemon.start()
+        write_all(cable, b"two\r\n")
+        daemon.wait_for(lambda: daemon.saved("dut1").endswith(b"two\r\n"), "bytes")
+
+        assert "cannot be read" in daemon.log()
+
+
+def test_a_lost_database_is_told_and_lines_and_boots_are_counted_on(
+    cable: Cable, tmp_path: Path
+) -> None:
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        write_all(cable, b"U-Boot 2023.01 (Jan 01 2023)\r\n" + OOPS)
+        daemon.wait_for(lambda: daemon.incidents("dut1"), "incident")
+        daemon.stop()
+        (daemon.state / "serialwatch.db").write_bytes(os.urandom(8192))
+        daemon.start()
+        (told,) = daemon.wait_for(lambda: daemon.incidents(), "incident")
+        write_all(cable, b"U-Boot 2023.01 (Jan 01 2023)\r\n")
+        daemon.wait_for(lambda: daemon.rows("SELECT 1 FROM boots WHERE number = 2"), "boot")
+        daemon.wait_for(lambda: daemon.lines("dut1")[-1]["boot"] > 1, "record of the boot")
+        last = daemon.lines("dut1")[-1]
+
+    assert told["trigger"] == "daemon.database_damaged"
+    assert (last["seq"], last["boot"]) == (6, 2)
+
+
+def test_ports_that_are_slow_to_close_are_closed_at_the_same_time(tmp_path: Path) -> None:
+    ports = {f"p{n}": f"command:env --ignore-signal=TERM sleep 6{n}" for n in range(4)}
+    with running(tmp_path, ports) as daemon:
+        assert all(port["state"] == "up" for port in daemon.get("/v1/ports")["ports"])
+        begun_s = time.monotonic()
+        daemon.stop()
+
+        assert time.monotonic() - begun_s < 7  # each has 2 s
+
+
+def test_a_manager_that_is_not_there_is_no_reason_to_end(cable: Cable, tmp_path: Path) -> None:
+    env = {"NOTIFY_SOCKET": str(tmp_path / "nobody"), "WATCHDOG_USEC": "30000000"}
+    with running(tmp_path, {"dut1": str(cable.path)}, env=env) as daemon:
+        daemon.wait_for(lambda: daemon.rows("SELECT 1 FROM ports"), "port")
+
+        assert daemon.stop() == 0
+        assert "failed" not in daemon.log()
+
+
+def test_a_database_that_is_deleted_is_told_and_made_again(cable: Cable, tmp_path: Path) -> None:
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        write_all(cable, OOPS)
+        daemon.wait_for(lambda: daemon.incidents("dut1"), "incident")
+        for path in daemon.state.glob("serialwatch.db*"):
+            path.unlink()
+        write_all(cable, b"one\r\n")  # a position to store
+        daemon.wait_for(
+            lambda: (
+                {row[0] for row in daemon.rows("SELECT trigger FROM incidents")}
+                == {"linux.oops", "daemon.database_damaged"}
+            ),
+            "incidents",
+        )
+
+        assert daemon.rows("SELECT name, is_clean FROM ports") == [("dut1", 0)]

@@ -14,7 +14,7 @@ import pytest
 
 from serialwatch.store.database import Database, StoreError
 from serialwatch.store.incidents import load_incidents, save_change
-from serialwatch.store.read import open_readonly
+from serialwatch.store.read import open_readonly, read_once
 from serialwatch.store.sqlite_file import open_file
 from test_store_incidents import incident
 
@@ -81,3 +81,24 @@ def test_who_may_only_read_can_read_without_a_daemon() -> None:
         os.chmod(name, 0o755)
 
     assert done.stdout == "[7]\n"
+
+
+async def test_what_locks_the_database_hinders_no_look(tmp_path: Path) -> None:
+    path = tmp_path / "serialwatch.db"
+    db = Database(path)
+    db.start()
+    await db.run(lambda conn: save_change(conn, incident(7)))
+    await db.stop()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+
+        assert [i.id for i in read_once(path, load_incidents)] == [7]
+
+
+def test_a_look_that_fails_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "serialwatch.db"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE something (x)")
+
+    with pytest.raises(StoreError, match="no such table"):
+        read_once(path, load_incidents)

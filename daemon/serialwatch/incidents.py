@@ -138,8 +138,6 @@ class Incidents:
         """Take what a trigger found; return what changed, in this order."""
         self._mono_ns = max(self._mono_ns, finding.mono_ns)
         port = self._port(finding.port)
-        if finding.seq:  # a line too, whose count may be told later
-            port.line_ns = max(port.line_ns, finding.mono_ns)
         changes = self._passed(port, finding.mono_ns)
         if isinstance(finding, Hit):
             changes += self._hit(port, finding)
@@ -164,6 +162,7 @@ class Incidents:
         for port in self._ports.values():
             if port.active or port.held:
                 changes += self._passed(port, mono_ns)
+                changes += self._judged(port, mono_ns)
         if mono_ns - self._swept_ns >= SWEEP_NS:
             self._swept_ns = mono_ns
             for fingerprint in self._known_faults.unmute_expired(mono_ns):
@@ -392,13 +391,22 @@ class Incidents:
                 live.is_settled = True
                 port.current = None
                 changes.append(self._told("settled", live))
-            outcome = live.outcome_by_lines(port.line_ns, mono_ns)
-            if outcome is not None and live.decide(outcome, "", 0):
-                changes.append(self._told("outcome", live))
             if live.untold_seq is not None:
                 changes += self._changed(live, mono_ns)
             if live.is_settled and live.is_decided and live.untold_seq is None:
                 del port.active[live.id]
+        return changes
+
+    def _judged(self, port: _Port, mono_ns: int) -> list[IncidentChange]:
+        """Judge by the lines what became of the board.
+
+        Never while something is found: the lines that it was found in are not counted yet.
+        """
+        changes = []
+        for live in port.active.values():
+            outcome = live.outcome_by_lines(port.line_ns, mono_ns)
+            if outcome is not None and live.decide(outcome, "", 0):
+                changes.append(self._told("outcome", live))
         return changes
 
     def _resolve_quiet(self, mono_ns: int) -> list[IncidentChange]:

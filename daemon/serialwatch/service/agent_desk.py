@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, cast, get_args
 
+import sqlite_utils
+
 from serialwatch.api.bench import PortView, port_to_json
 from serialwatch.metrics import Metrics
 from serialwatch.records import Incident, IncidentChange, Report
@@ -138,7 +140,13 @@ class AgentDesk:
         for port, seq in cited.items():
             is_logged = await self._writer.synced(port, seq) and is_logged
         key = (report.incident, report.revision)
-        job = partial(report_rows.commit_report, report=report, run_id=run_id)
+        incident = self.faults.incidents.get(report.incident) if self.faults else None
+
+        def job(db: sqlite_utils.Database) -> None:
+            if incident is not None:  # a database that was begun anew may not know it yet
+                incident_rows.save_change(db, incident)
+            report_rows.commit_report(db, report=report, run_id=run_id)
+
         is_stored = False
         if is_logged:
             try:

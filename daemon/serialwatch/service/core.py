@@ -358,12 +358,11 @@ class Service:
 
     def _note_damage(self) -> None:
         """Tell a database that was begun anew what is known, and people that it was."""
-        if len(self._db.moved_aside) > self._damages:
-            self._damages = len(self._db.moved_aside)
+        if len(self._db.losses) > self._damages:
+            self._damages = len(self._db.losses)
             self._ports.store_anew()
             self._faults.store_anew()
-            aside = self._db.moved_aside[-1].name
-            title = f"the database was damaged and is begun anew; the old one is {aside}"
+            title = f"the database {self._db.losses[-1]}; a new one is begun"
             self._faults.own_fault("daemon.database_damaged", title)
 
     def _note_beats(self) -> None:
@@ -389,6 +388,8 @@ class Service:
             systemd.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
             try:
                 config = await self._in_renderer(self._load)
+                if not config.port:  # a file that is being written, perhaps
+                    raise TomlError(["no port to watch is left"])
                 matcher, problems = await asyncio.get_running_loop().run_in_executor(
                     self._compiler, partial(_compile, config)
                 )
@@ -408,6 +409,8 @@ class Service:
     async def _apply(self, config: Config, matcher: Matcher, tasks: asyncio.TaskGroup) -> None:
         """Take over a new configuration; ports that did not change are not touched."""
         before, self._config = self._config, config
+        if config.daemon != before.daemon:
+            log.warning("[daemon] has changed: that takes a restart")
         gone = [n for n, port in before.port.items() if config.port.get(n) != port]
         fresh = [port for n, port in config.port.items() if before.port.get(n) != port]
         await self._ports.close(gone)

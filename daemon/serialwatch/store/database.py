@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sqlite3
 import threading
 import time
@@ -35,6 +36,7 @@ Job = Callable[[sqlite_utils.Database], T]
 MAX_WAITING = 10_000  # jobs; more are refused
 MAX_KEPT = 256  # incidents and reports that wait for a database that can be written again
 RETRY_S, MAX_RETRY_S = 0.25, 5.0
+LOOK_S = 1.0  # how often the file is looked for where it should be
 LAST_BUSY_MS = 500  # to wait for another process at the end
 
 
@@ -99,6 +101,7 @@ class Database:
         self.dropped_posts = 0  # for lack of room, or because they failed
         self.dropped_keeps = 0
         self.moved_aside: tuple[Path, ...] = ()  # damaged files, oldest first
+        self.losses: tuple[str, ...] = ()  # why it was begun anew, oldest first
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()  # guards what follows
         self._queue: deque[_Waiting] = deque()
@@ -111,6 +114,8 @@ class Database:
         self._db: sqlite_utils.Database | None = None  # from here on: of the thread alone
         self._retry_s = RETRY_S
         self._retry_at_s = 0.0
+        self._file: os.stat_result | None = None  # what is open
+        self._look_at_s = 0.0
 
     @property
     def healthy(self) -> bool:
@@ -278,6 +283,14 @@ class Database:
         return self._error is None or not self._is_stopping
 
     def _do(self, job: _Waiting) -> None:
+        if not self._is_in_place():
+            with self._changed:
+                self._queue.appendleft(job)
+            log.error("%s: deleted or replaced: begun anew", self.path)
+            self.losses += ("was deleted or replaced",)
+            self._close(in_order=False)
+            self._try()
+            return
         try:
             result = self._transact(job)
         except sqlite3.Error as exc:
@@ -291,6 +304,19 @@ class Database:
             with self._changed:
                 self._release(job)
             job.done(result)
+
+    def _is_in_place(self) -> bool:
+        """Tell whether what is open can be found by others; SQLite itself does not look."""
+        now_s = time.monotonic()
+        if now_s < self._look_at_s or self._file is None:
+            return True
+        self._look_at_s = now_s + LOOK_S
+        try:
+            return os.path.samestat(os.stat(self.path), self._file)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True  # SQLite will say what is wrong
 
     def _transact(self, job: _Waiting) -> Any:
         assert self._db is not None
@@ -331,7 +357,8 @@ class Database:
         """Open the file if it is not open, and write to it."""
         try:
             if self._db is None:
-                self._db = open_file(self.path)
+                self._open()
+            assert self._db is not None
             _in_transaction(self._db, _touch)
         except DamagedError as exc:
             self._begin_anew(str(exc))
@@ -353,12 +380,17 @@ class Database:
         try:
             aside = move_aside(self.path)
             self.moved_aside += (aside,)
+            self.losses += (f"was damaged and is now {aside.name}",)
             log.error("%s: damaged (%s): moved to %s, begun anew", self.path, problem, aside)
-            self._db = open_file(self.path)
+            self._open()
         except (DamagedError, OSError, sqlite3.Error) as exc:
             self._fail(StoreError(self.path, f"damaged ({problem}); beginning anew failed: {exc}"))
         else:
             self._heal()
+
+    def _open(self) -> None:
+        self._db = open_file(self.path)
+        self._file = os.stat(self.path)
 
     def _heal(self) -> None:
         with self._changed:
