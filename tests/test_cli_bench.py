@@ -75,7 +75,7 @@ def test_errors_and_losses_are_counted_in_words(board: ThreadedBench) -> None:
     view = board.bench.by_name["dut1"].view
     n = 1_000_000_000
     views = [
-        replace(view, uart_errors={"overrun": 3, "framing": 0}, next_seq=48_237),
+        replace(view, uart_errors={"overrun": 3, "framing": 0}, rx_lines=48_237),
         replace(view, uart_errors={"overrun": 1, "framing": 2}, lost_bytes={"log": 5, "client": 9}),
         replace(view, uart_errors={}, log_problem="No space left on device"),
         replace(view, state="flapping", reconnects=12, problem="hung up: 5 times within 30 s"),

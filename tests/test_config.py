@@ -162,3 +162,20 @@ def test_a_users_own_daemon_uses_the_users_folders(monkeypatch: pytest.MonkeyPat
 
     assert str(state_dir(Config())) == "/home/u/.state/serialwatch"
     assert str(run_dir(Config())) == "/run/user/1000/serialwatch"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[port.a]\ndevice = ""\n', 'port "a": device must be a string that is not empty'),
+        ('[port.a]\ndevice = "/x"\nBaud = 3\n', 'port "a": Baud: unknown key; known here: device'),
+        ('[[notify]]\ncommand = []\n', "notify.0.command must be an array that is not empty"),
+        ('[agent]\nbase_url = "http://x/v1"\n', "agent.base_url needs a model beside it"),
+        ('[api]\nlisten = "127.0.0.1:99999"\n', "api.listen must be HOST:PORT such as"),
+        ('[api]\ntoken_file = "/does/not/exist"\n', "/does/not/exist: no such file"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_words(tmp_path: Path, text: str, told: str) -> None:
+    (problem,) = problems(tmp_path, text)
+
+    assert told in problem

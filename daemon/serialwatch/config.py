@@ -30,7 +30,8 @@ def _bit_rate(value: object) -> object:
 
 
 def _listen(value: str) -> str:
-    if value and not re.fullmatch(r"(?:[\w.-]+|\[[0-9a-fA-F:]+\]):\d{1,5}", value):
+    place = re.fullmatch(r"(?:[\w.-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})", value)
+    if value and (place is None or int(place[1]) > 65535):
         raise ValueError(
             f'must be HOST:PORT such as "127.0.0.1:9808", or "" for none, not {value!r}'
         )
@@ -190,8 +191,9 @@ def load_config(path: Path | None, ports: Sequence[str] = ()) -> Config:
     for name, port in named.items():
         if (other := seen.setdefault(port.device, name)) != name and port.device != "pty:":
             line = file.line_of("port", name, "device")
+            place = f"{file.path}:{line}" if name in config.port else "--port"
             problems.append(
-                f'{file.path}:{line}: port "{name}": device {port.device} is already port "{other}"'
+                f'{place}: port "{name}": device {port.device} is already port "{other}"'
             )
     if problems:
         raise TomlError(problems)
@@ -241,6 +243,12 @@ def _problems(file: TomlFile, config: Config) -> list[str]:
                 f"{port.device} may be another board after a reboot; use its link in "
                 "/dev/serial/by-id, or say allow_unstable = true"
             )
+    if config.agent.base_url and not config.agent.model:
+        line = file.line_of("agent", "base_url")
+        told.append(f"{file.path}:{line}: agent.base_url needs a model beside it")
+    if config.api.token_file and not Path(config.api.token_file).is_file():
+        line = file.line_of("api", "token_file")
+        told.append(f"{file.path}:{line}: api.token_file: {config.api.token_file}: no such file")
     return told
 
 
@@ -261,7 +269,7 @@ def _explained(file: TomlFile, exc: ValidationError) -> list[str]:
         if words == "unknown key":
             allowed = _TABLES if len(parts) == 1 else known.get(parts[0], ())
             if "reset" in parts[:-1]:
-                allowed = ("dtr", "rts", "ms", "command")
+                allowed = ("dtr", "rts", "ms")
             words += f"; known here: {', '.join(allowed)}" if allowed else ""
         if parts[0] == "port" and len(parts) > 2:
             key = f'port "{parts[1]}": {".".join(parts[2:])}'

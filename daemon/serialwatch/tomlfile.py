@@ -34,10 +34,16 @@ class TomlFile:
         """
         return _line_of(self.text, where)
 
+    def _at(self, where: tuple[str | int, ...]) -> Any:
+        node: Any = self.data
+        for part in where:
+            node = node[part]
+        return node
+
     def problems(self, exc: ValidationError, *prefix: str | int) -> list[str]:
         """Return pydantic's findings as lines of "file:line: key: what is allowed"."""
         told = []
-        found = [((*prefix, *_real_keys(error["loc"])), error) for error in exc.errors()]
+        found = [((*prefix, *_real_keys(self._at(prefix), error)), error) for error in exc.errors()]
         for where, error in found:
             if error["type"] == "dataclass_type" and any(
                 len(other) > len(where) and other[: len(where)] == where for other, _ in found
@@ -116,11 +122,18 @@ def _names(dotted: str) -> list[str]:
     return [part.strip().strip("\"'") for part in dotted.split(".")]
 
 
-def _real_keys(loc: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """Leave out what pydantic adds for unions and functions, e.g. "list[ResetStep]"."""
-    return tuple(
-        part for part in loc if isinstance(part, int) or re.fullmatch(r"[a-z0-9_-]+", str(part))
-    )
+def _real_keys(node: Any, error: Any) -> tuple[str | int, ...]:
+    """Leave out what pydantic adds to a place for unions, e.g. "list[ResetStep]"."""
+    keys: list[str | int] = []
+    for part in error["loc"]:
+        is_key = isinstance(node, dict) and part in node
+        is_index = isinstance(node, list) and isinstance(part, int)
+        if is_key or is_index:
+            node = node[part]
+            keys.append(part)
+    if error["type"] == "missing":
+        keys.append(error["loc"][-1])
+    return tuple(keys)
 
 
 _PLAIN = {
@@ -130,6 +143,8 @@ _PLAIN = {
     "list_type": "an array",
     "dataclass_type": "a table",
     "dict_type": "a table",
+    "string_too_short": "a string that is not empty",
+    "too_short": "an array that is not empty",
 }
 
 

@@ -288,6 +288,8 @@ async def _faults(boards: Boards, daemon: Daemon, seconds: float) -> list[float]
                 try:
                     data = data[os.write(boards.masters[n], data) :]
                 except BlockingIOError:
+                    if daemon.process.poll() is not None:
+                        return
                     time.sleep(0.001)
             written[f"p{n:02}"] = time.time()
         feed(boards, texts, RATE, gap)

@@ -230,11 +230,11 @@ class Story:
     @property
     def timeline(self) -> tuple[TimelineEntry, ...]:
         """Return the marked lines in the order of time; of many, those with a note."""
-        marks = sorted(self._marks.values(), key=lambda m: (not m[1], m[0].utc_ns, m[0].seq))
+        marks = sorted(self._marks.values(), key=lambda m: (not m[1], _ended_ns(m[0]), m[0].seq))
         return tuple(
-            TimelineEntry(line.port, line.seq, line.utc_ns, shortened(readable(line.raw)), note)
+            TimelineEntry(line.port, line.seq, _ended_ns(line), shortened(readable(line.raw)), note)
             for line, note in sorted(
-                marks[:MAX_TIMELINE], key=lambda m: (m[0].utc_ns, m[0].port, m[0].seq)
+                marks[:MAX_TIMELINE], key=lambda m: (_ended_ns(m[0]), m[0].port, m[0].seq)
             )
         )
 
@@ -276,3 +276,8 @@ _COMMAND = re.compile(
     r" +(?!(?:[\w-]{1,24}:|(?:not )?ok \d|\d+\.\.\d|SKIP|TODO)(?:\s|\d|$)|[#=*-]{2}|\[)"
     r"(?P<command>\S.{0,200})"
 )
+
+
+def _ended_ns(line: Line) -> int:
+    """Return when a line was complete: a prompt stands long before the command is typed."""
+    return line.last_utc_ns or line.utc_ns

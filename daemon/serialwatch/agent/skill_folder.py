@@ -66,7 +66,12 @@ def read_skills(root: Path) -> Iterator[SkillText]:
 
 def _folders(root: Path, depth: int = 1) -> Iterator[Path]:
     looked = 0
-    for entry in sorted(root.iterdir()):
+    try:
+        entries = sorted(root.iterdir())
+    except OSError:
+        yield root  # reading it tells what is wrong
+        return
+    for entry in entries:
         if entry.name.startswith((".", "__")) or not entry.is_dir():
             continue
         if (looked := looked + 1) > MAX_FOLDERS:

@@ -67,7 +67,7 @@ def why_not_up(view: PortView) -> str:
 
 
 def _row(view: PortView, now_utc_ns: int) -> Row:
-    lines = max(0, view.next_seq - 1)
+    lines = view.rx_lines
     is_up = view.state == "up"
     state = f"up {_since(view.since_utc_ns, now_utc_ns)}" if is_up else view.state
     cells = (

@@ -317,7 +317,7 @@ class ServiceBench:
             view = await self.incident(incident_id)
             if view is None:
                 raise BenchError("not_found", f"incident {incident_id}: there is none")
-            raise BenchError("not_now", f"incident {incident_id} is {view.incident.state}")
+            raise BenchError("not_now", f"incident {incident_id} is {view.incident.state} already")
         return await self._incident_view(changes[0].incident, 0)
 
     async def _incident_view(self, incident: Incident, revisions: int) -> IncidentView:

@@ -289,7 +289,8 @@ class Service:
         await api.start()
         self._api = api
         systemd.notify("READY=1")
-        log.info("watching %d ports; socket %s", len(self._ports), places.socket)
+        count = len(self._ports)
+        log.info("watching %d port%s; socket %s", count, "s"[: count != 1], places.socket)
         try:
             await asyncio.Event().wait()
         finally:

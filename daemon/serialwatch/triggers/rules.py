@@ -11,6 +11,7 @@ match view (escapes gone; `^` also stands behind any known stamp or logger prefi
 
 from __future__ import annotations
 
+import os
 import re
 import string
 from collections.abc import Iterable, Iterator
@@ -50,6 +51,8 @@ def load_rules(dirs: Iterable[Path]) -> RuleSet:
     problems: list[str] = []
     for folder in folders:
         seen: dict[str, str] = {}
+        if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+            problems.append(f"{folder}: cannot be read: Permission denied")
         for path in sorted(folder.glob("*.toml")):
             try:
                 read = read_toml(path)
