@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -11,6 +12,8 @@ import socket
 import sys
 
 from serialwatch.agent.process import serve
+
+NICE = 10
 
 
 def main() -> int:
@@ -31,6 +34,9 @@ def main() -> int:
         print(f"serialwatch.agent: --fd {given.fd}: {exc.strerror}", file=sys.stderr)
         return 2
     sock.setblocking(False)
+    # Capture goes first where the cores are few; skills inherit it.
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
     asyncio.run(serve(sock, os.environ))
     return 0
 

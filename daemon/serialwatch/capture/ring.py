@@ -61,7 +61,7 @@ class Ring:
     def remember(self, data: bytes) -> None:
         """Add bytes to the scrollback."""
         self._recent += data
-        if len(self._recent) > KEPT_BYTES + DROP_BYTES:
+        if len(self._recent) > 2 * KEPT_BYTES:  # seldom: what is kept must be moved
             del self._recent[:-KEPT_BYTES]
 
     def recent(self) -> bytes:
