@@ -12,6 +12,7 @@ from serialwatch.store.log_format import PAUSE_NS, POINT_EVERY, Place
 from serialwatch.store.log_items import Chunk, Gap, Item
 
 KEPT_BYTES = 256 * 1024  # of scrollback
+SMALL = 512  # bytes: smaller pieces of it are put together
 MAX_UNWRITTEN = 16 * 1024 * 1024  # bytes of one port that wait for a disk
 MAX_UNWRITTEN_IN_ALL = 256 * 1024 * 1024
 DROP_BYTES = 64 * 1024  # dropped at once, so that a dead disk does not make thousands of gaps
@@ -49,7 +50,8 @@ class Ring:
         self.log_bytes = 0
         self.put_bytes = 0
         self.is_held = True  # items have no line numbers yet: the writer must wait
-        self._recent = bytearray()
+        self._recent: deque[bytes] = deque()
+        self._recent_bytes = 0
         self._budget = budget
         self._queue: deque[Item] = deque()
         self._lock = threading.Lock()  # the two ends of the queue, never held during I/O
@@ -60,13 +62,18 @@ class Ring:
 
     def remember(self, data: bytes) -> None:
         """Add bytes to the scrollback."""
-        self._recent += data
-        if len(self._recent) > 2 * KEPT_BYTES:  # seldom: what is kept must be moved
-            del self._recent[:-KEPT_BYTES]
+        recent = self._recent
+        if recent and len(data) < SMALL and len(recent[-1]) < SMALL:
+            recent[-1] += data  # single bytes, kept one by one, would take 30 times their size
+        else:
+            recent.append(data)
+        self._recent_bytes += len(data)
+        while self._recent_bytes - len(recent[0]) >= KEPT_BYTES:
+            self._recent_bytes -= len(recent.popleft())
 
     def recent(self) -> bytes:
         """Return the newest bytes, at most 256 KiB."""
-        return bytes(self._recent[-KEPT_BYTES:])
+        return b"".join(self._recent)[-KEPT_BYTES:]
 
     @property
     def unwritten_bytes(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import time
@@ -228,6 +229,9 @@ class Service:
         if problems:
             self._problems["rules"] = f"rules left out: {problems[0]}"
         await self._ports.search_with(matcher)
+        # Rules and libraries stay for good: looking through them for garbage makes the loop late.
+        gc.collect()
+        gc.freeze()
         self._start_notifiers(tasks)
         self._start_part("api", self._serve_api, tasks)
         self._start_part("agent", self._desk.link.run, tasks)
