@@ -17,6 +17,9 @@ PAGES = sorted(ROOT.glob("*/*.md"))
 LIKELY = ("high", "medium", "low")  # as pages list their causes
 DETECTORS = (
     "boot/loop",
+    "daemon/database_damaged",
+    "daemon/log_not_written",
+    "daemon/part_failed",
     "link/framing_errors",
     "link/rx_overrun_host",
     "link/silence",

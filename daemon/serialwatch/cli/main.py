@@ -87,6 +87,9 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit."""
+    if sys.argv[1:2] == ["run"]:
+        # Whoever asks for a reload before the service can do it must not end it.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     _open_missing_streams()
     sys.exit(run_cli(sys.argv[1:]))
 

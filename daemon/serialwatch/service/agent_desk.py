@@ -26,6 +26,8 @@ from serialwatch.wire import Json, incident_to_json, report_from_json
 
 log = logging.getLogger(__name__)
 
+Job = Callable[[sqlite_utils.Database], None]
+
 MAX_PENDING = 1024  # wakes; the oldest is forgotten, its row in the queue is not
 MAX_UNSTORED = 256  # reports kept in memory while the log or the database cannot be written
 
@@ -55,6 +57,8 @@ class AgentDesk:
         )
         self._pending: dict[int, Json] = {}  # wakes that are not done, by queue id
         self.unstored: dict[tuple[int, int], Report] = {}  # by incident and revision
+        # Those of them whose lines are not on disk: how far each log must be, and how to store it.
+        self._unlogged: dict[tuple[int, int], tuple[dict[str, int], Job]] = {}
         self.faults: Faults | None = None
         self._db = db
         self._writer = writer
@@ -161,11 +165,28 @@ class AgentDesk:
                 self.unstored.pop(next(iter(self.unstored)))
                 self._metrics.events_lost.labels("report").inc()
             self.unstored[key] = report
-            self._db.keep(job, f"report {key[0]}.{key[1]}").add_done_callback(
-                lambda _: self.unstored.pop(key, None)
-            )
+            if is_logged:
+                self._keep(key, job)
+            else:
+                self._unlogged[key] = (cited, job)
         self._published(report)
         return {"revision": report.revision, "is_on_disk": is_stored}
+
+    async def store_logged(self) -> None:
+        """Store one report that waited for the log, if its lines are on disk by now."""
+        for key, (cited, job) in self._unlogged.items():
+            if any(port in self._writer.problems for port in cited):
+                continue
+            is_logged = [await self._writer.synced(port, seq) for port, seq in cited.items()]
+            if all(is_logged):
+                del self._unlogged[key]
+                self._keep(key, job)
+            return
+
+    def _keep(self, key: tuple[int, int], job: Job) -> None:
+        self._db.keep(job, f"report {key[0]}.{key[1]}").add_done_callback(
+            lambda _: self.unstored.pop(key, None)
+        )
 
     def _published(self, report: Report) -> None:
         self._metrics.reports.labels("model" if report.cost.model else "offline").inc()

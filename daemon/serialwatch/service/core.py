@@ -346,6 +346,7 @@ class Service:
             await asyncio.sleep(SECOND_S)
             self._faults.store_positions()
             self._faults.count_open()
+            await self._desk.store_logged()
             self._note_damage()
             if self._upkeep.tick(time.monotonic(), time.time()):
                 log.info("hourly and daily work was planned anew")

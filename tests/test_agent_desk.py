@@ -1,0 +1,122 @@
+"""What the core does with the agent's results."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest_asyncio
+
+from serialwatch.metrics import Metrics
+from serialwatch.records import Conclusion, Evidence, Hit, IncidentChange, Report
+from serialwatch.service.agent_desk import AgentDesk
+from serialwatch.service.faults import Faults
+from serialwatch.store.database import Database
+from serialwatch.store.ports import load_port
+from serialwatch.wire import report_to_json
+
+
+class Log:
+    """A log that is on disk or not, in place of the writer with its threads."""
+
+    def __init__(self) -> None:
+        self.problems: dict[str, str] = {}
+        self.is_on_disk = True
+
+    async def synced(self, port: str, seq: int) -> bool:
+        return self.is_on_disk
+
+
+class Desk:
+    """A desk over a real database, with one incident."""
+
+    def __init__(self, db: Database) -> None:
+        self.db = db
+        self.log = Log()
+        self.told: list[Report] = []
+        metrics = Metrics("1", list)
+        writer: Any = self.log
+        self.desk = AgentDesk(db, writer, metrics, self, dict, list, lambda _: {})
+        self.desk.faults = Faults(db, metrics, self, self.desk.wake)
+        fault = Hit(
+            port="dut1", trigger="linux.oops", severity="critical", tier="specific", title="oops",
+            key="", seq=6, block_first=6, boot=0, mono_ns=10**9, utc_ns=10**18,
+        )  # fmt: skip
+        self.desk.faults.found([fault])
+        (self.incident,) = self.desk.faults.incidents.open()
+
+    def on_report(self, port: str, report: Report) -> None:
+        self.told.append(report)
+
+    def on_hit(self, hit: Hit) -> None:
+        """Hear it."""
+
+    def on_incident(self, change: IncidentChange) -> None:
+        """Hear it."""
+
+    async def submits(self) -> Any:
+        evidence = Evidence("dut1", 6, "a line that is long enough")
+        report = Report(
+            incident=self.incident.id, revision=1, made_by="offline analyst", title="oops",
+            fault_class="linux.oops", severity="critical", verdict="likely", confidence=0.6,
+            conclusions=(Conclusion("c1", "observation", "It did.", (evidence,)),),
+        )  # fmt: skip
+        return await self.desk._answer("report", {"report": report_to_json(report), "run_id": "r1"})
+
+    async def stored(self) -> int:
+        return await self.db.run(lambda d: d.execute("SELECT count(*) FROM reports").fetchone()[0])
+
+
+@pytest_asyncio.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    db = Database(tmp_path / "serialwatch.db")
+    db.start()
+    await db.run(lambda d: load_port(d, "dut1", "/dev/x"))
+    yield Desk(db)
+    await db.stop()
+
+
+async def test_a_report_is_stored_when_its_lines_are_on_disk(desk: Desk) -> None:
+    answer = await desk.submits()
+
+    assert answer == {"revision": 1, "is_on_disk": True}
+    assert await desk.stored() == 1
+    assert desk.desk.unstored == {}
+
+
+async def test_a_report_whose_lines_are_not_on_disk_waits_visibly(desk: Desk) -> None:
+    desk.log.is_on_disk = False
+    answer = await desk.submits()
+    await desk.desk.store_logged()
+
+    assert answer["is_on_disk"] is False
+    assert len(desk.told) == 1
+    assert list(desk.desk.unstored) == [(desk.incident.id, 1)]
+    assert await desk.stored() == 0
+
+
+async def test_it_is_stored_once_they_are(desk: Desk) -> None:
+    desk.log.is_on_disk = False
+    await desk.submits()
+    desk.log.problems = {"dut1": "No space left on device"}
+    await desk.desk.store_logged()
+    assert await desk.stored() == 0
+    desk.log.is_on_disk, desk.log.problems = True, {}
+    await desk.desk.store_logged()
+
+    assert await desk.stored() == 1
+    await asyncio.wait_for(_emptied(desk), 5)
+
+
+async def _emptied(desk: Desk) -> None:
+    while desk.desk.unstored:
+        await asyncio.sleep(0)
+
+
+async def test_what_makes_no_sense_is_refused(desk: Desk) -> None:
+    try:
+        await desk.desk._answer("erase the flash", {})
+    except ValueError as exc:
+        assert "erase the flash" in str(exc)
+    else:
+        raise AssertionError("not refused")
