@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -106,10 +106,9 @@ class RunningDaemon:
 
     def rows(self, query: str, *values: object) -> list[Any]:
         """Ask the database."""
-        with sqlite3.connect(f"file:{self.state}/serialwatch.db?mode=ro", uri=True) as db:
-            found = db.execute(query, values).fetchall()
-        db.close()
-        return found
+        path = f"file:{self.state}/serialwatch.db?mode=ro"
+        with closing(sqlite3.connect(path, uri=True)) as db:
+            return db.execute(query, values).fetchall()
 
     def log(self) -> str:
         """Return what the daemon said."""

@@ -267,7 +267,7 @@ def test_memories_of_one_run_are_found_by_the_next(cable: Cable, tmp_path: Path)
         daemon.wait_for(lambda: counted(daemon) == 1, "count")
         daemon.stop()
         daemon.start()
-        assert counted(daemon) == 1
+        daemon.wait_for(lambda: counted(daemon) == 1, "count")
         write_all(cable, b"[   99.000000] other\r\n" + OOPS.replace(b"12.0", b"99.0"))
         daemon.wait_for(
             lambda: (
