@@ -89,6 +89,8 @@ class Splitter:
         size = len(data)
         if self.eol == "cr" or self._tail_bytes + size <= AUTO_CR_AFTER:
             return None
+        if size <= AUTO_CR_AFTER and data.find(b"\n", 0, AUTO_CR_AFTER - self._tail_bytes) >= 0:
+            return None  # the line ends in time, and what follows is shorter
         is_after_cr = bool(self._tail) and self._tail[-1].endswith(b"\r")
         if not is_after_cr and b"\r" not in data:
             return None

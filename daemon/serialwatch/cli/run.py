@@ -22,6 +22,10 @@ from serialwatch.tomlfile import TomlError
 
 log = logging.getLogger(__name__)
 
+# How long another thread may keep the interpreter while the loop waits for it (default 5 ms): the
+# threads that write logs and SQLite must not make a fault late.
+SWITCH_S = 0.0005
+
 
 @click.command()
 @click.option(
@@ -34,6 +38,7 @@ def run(path: Path | None, ports: tuple[str, ...], verbose: bool) -> int:
 
     Without a configuration: serialwatch run --port dut1=/dev/ttyUSB0
     """
+    sys.setswitchinterval(SWITCH_S)
     faulthandler.enable()  # systemd's watchdog sends SIGABRT: the journal then says where we hung
     log_to_stderr(logging.DEBUG if verbose else logging.INFO)
 
