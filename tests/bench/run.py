@@ -127,6 +127,7 @@ class Daemon:
 def bench(count: int = PORTS) -> Iterator[tuple[Boards, Daemon]]:
     with tempfile.TemporaryDirectory(prefix="serialwatch-bench-") as name:
         folder = Path(name)
+        os.sync()  # what the part before has written is not this one's load
         boards = Boards(folder, count)
         daemon = Daemon(folder, boards)
         try:

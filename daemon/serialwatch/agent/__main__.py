@@ -13,7 +13,7 @@ import sys
 
 from serialwatch.agent.process import serve
 
-NICE = 10
+NICE = 19
 
 
 def main() -> int:
@@ -34,9 +34,10 @@ def main() -> int:
         print(f"serialwatch.agent: --fd {given.fd}: {exc.strerror}", file=sys.stderr)
         return 2
     sock.setblocking(False)
-    # Capture goes first where the cores are few; skills inherit it.
+    # Capture goes first where the cores are few, and we never interrupt it; skills inherit that.
     with contextlib.suppress(OSError):
         os.nice(NICE)
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     asyncio.run(serve(sock, os.environ))
     return 0
 
