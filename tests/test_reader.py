@@ -19,7 +19,7 @@ import pytest
 from bench_cable import Cable, within_s
 from log_feed import chunked, console
 from serialwatch.capture import reader as reader_module
-from serialwatch.capture.reader import Reader
+from serialwatch.capture.reader import FULL_READ, GATHER_BYTES, Reader
 from serialwatch.capture.ring import Ring, RingBudget
 from serialwatch.lines import MAX_LINE
 from serialwatch.records import Lines
@@ -31,6 +31,7 @@ from serialwatch_drivers.port import (
     OnBytes,
     OnLost,
     Port,
+    PortLostError,
     PortOptions,
     PortWriteError,
     UartCounters,
@@ -494,6 +495,107 @@ async def test_markers_and_boots_go_to_the_log_in_their_place(bench: Bench, cabl
 
     assert [(n.kind, n.number, n.seq) for n in notes] == [(Kind.BOOT, 7, 1), (Kind.MARK, 3, 2)]
     assert bench.reader.boot == 7
+
+
+class Pushes:
+    """Opens a cable whose bytes a test pushes itself, in reads of the sizes it likes."""
+
+    def __init__(self) -> None:
+        self.read: Callable[[bytes], None]
+        self.lose: Callable[[], None]
+
+    async def open(
+        self, device: str, options: PortOptions, on_bytes: OnBytes, on_lost: OnLost
+    ) -> Port:
+        self.read = lambda data: on_bytes(data, time.monotonic_ns())
+        self.lose = lambda: on_lost(PortLostError(device, "hung up"))
+        return await open_tty(device, options, on_bytes, on_lost)
+
+
+LINE = b"0123456789abcde\n"
+FULL = (LINE * 256)[:FULL_READ]  # ends within a line
+
+
+@asynccontextmanager
+async def pushed_bench(cable: Cable) -> AsyncIterator[tuple[Bench, Pushes]]:
+    pushes = Pushes()
+    async with bench_on(cable.path, open_device=pushes.open) as bench:
+        bench.reader.number_from(1, 0)
+        await bench.up()
+        bench.queued()
+        yield bench, pushes
+
+
+async def test_reads_that_fill_the_buffer_of_the_kernel_are_taken_together(cable: Cable) -> None:
+    async with pushed_bench(cable) as (bench, pushes):
+        for _ in range(3):
+            pushes.read(FULL)
+        assert not bench.heard.data
+        pushes.read(b"rest\n")
+
+        assert bytes(bench.heard.data) == FULL * 3 + b"rest\n"
+        (chunk,) = bench.queued()
+        assert isinstance(chunk, Chunk)
+        assert chunk.data == FULL * 3 + b"rest\n"
+        assert chunk.mono_ns < chunk.last_mono_ns == bench.heard.blocks[-1].mono_ns
+        assert chunk.utc_ns == pytest.approx(time.time_ns(), abs=10**9)
+
+
+async def test_a_full_read_with_nothing_behind_it_waits_for_a_few_milliseconds_only(
+    cable: Cable,
+) -> None:
+    async with pushed_bench(cable) as (bench, pushes):
+        pushes.read(FULL)
+        await bench.has_bytes(FULL_READ)
+
+        assert bench.reader.next_seq == 1 + FULL.count(b"\n")
+
+
+async def test_no_more_than_a_few_full_reads_wait(cable: Cable) -> None:
+    async with pushed_bench(cable) as (bench, pushes):
+        most = GATHER_BYTES // FULL_READ
+        for _ in range(most):
+            pushes.read(FULL)
+        assert not bench.heard.data
+        pushes.read(FULL)
+
+        assert len(bench.heard.data) == (most + 1) * FULL_READ
+
+
+async def test_full_reads_that_wait_come_before_a_loss_a_marker_and_the_end(cable: Cable) -> None:
+    async with pushed_bench(cable) as (bench, pushes):
+        pushes.read(FULL)
+        bench.reader.mark(1)
+        pushes.read(FULL)
+        pushes.lose()
+        await bench.heard.until(lambda: bench.reader.state == "absent")
+        await bench.up()
+        pushes.read(FULL)
+    lines = FULL.count(b"\n")
+    kinds = [type(item) for item in bench.queued()]
+    heard = [*bench.heard.lines.items()]
+
+    assert kinds == [Chunk, Note, Chunk, NewFile, Chunk, NewFile]
+    assert len(heard) == 3 * lines + 2, "the unfinished lines of the loss and of the end count"
+    assert [number for number, _ in heard] == list(range(1, len(heard) + 1))
+
+
+async def test_a_fault_of_ours_in_what_waited_ends_the_reader_too(cable: Cable) -> None:
+    class Faulty(Heard):
+        def on_lines(self, reader: Reader, lines: Lines) -> None:
+            raise ZeroDivisionError("a bug in a rule")
+
+    pushes, heard = Pushes(), Faulty()
+    ring = Ring("dut1", RingBudget())
+    reader = Reader("dut1", str(cable.path), PortOptions(), "auto", ring, heard, pushes.open)
+    reader.number_from(1, 0)
+    task = asyncio.create_task(reader.keep_open())
+    await heard.until(lambda: reader.state == "up")
+    pushes.read(LINE * 256)
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await within_s(5, task)
+    assert raised.group_contains(ZeroDivisionError)
 
 
 async def test_error_counters_are_told_and_their_growth_is_counted(

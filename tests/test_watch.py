@@ -10,6 +10,7 @@ import fuzz_chunks
 from serialwatch.bundled import bundled_dir
 from serialwatch.lines import Splitter
 from serialwatch.records import BlockEnd, Boot, Finding, Hit, Lines, Ready
+from serialwatch.triggers import recent
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.rules import load_rules, parse_rules
 from serialwatch.triggers.watch import PortWatch, WatchOptions
@@ -569,6 +570,36 @@ def test_a_long_replay_is_still_known_for_one() -> None:
         feed.lines(*[f"[ {number:4}.{n:06}] eth0: some line of a kernel" for n in range(5)])
 
     assert triggers(feed.lines("[  300.000000] Kernel panic - not syncing: x")) == []
+
+
+def test_a_replay_is_known_for_one_by_stamps_of_any_place_shortly_before() -> None:
+    feed = Feed(bundled())
+    feed.lines("root@dut:~# dmesg", "[ 5000.000000] usb 1-1: new", "root@dut:~# dmesg")
+    for number in range(3000):  # 100 KiB, more than is looked at stamp by stamp
+        feed.lines(f"[ {number:4}.000000] eth0: some line of a kernel")
+
+    assert triggers(feed.lines("[  300.000000] Kernel panic - not syncing: x")) == []
+
+
+def test_a_fault_does_not_wait_until_all_that_came_before_was_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at = 0
+    look = recent._highest
+
+    def count(text: bytes, start: int = 0, end: int | None = None) -> int:
+        nonlocal looked_at
+        looked_at += (len(text) if end is None else end) - start
+        return look(text, start, end)
+
+    feed = Feed(bundled())
+    line = "[  100.000000] eth0: link is up and some more words about it"
+    for _ in range(60):
+        feed.lines(*[line] * 70)
+    monkeypatch.setattr(recent, "_highest", count)
+    assert triggers(feed.lines("[  100.000000] irq 7: nobody cared (try booting)"))
+
+    assert 32 * 1024 < looked_at < 72 * 1024, "of 256 KiB, which take 3 ms"
 
 
 def test_a_fault_deep_in_a_line_without_end_is_found_with_its_fields() -> None:

@@ -45,7 +45,7 @@ class Events:
         self._started = started  # unique for this run of the daemon
         self._events: deque[Event] = deque(maxlen=kept)
         self._n = 0
-        self._more: asyncio.Future[None] | None = None
+        self._waiting: list[asyncio.Future[None]] = []
 
     @property
     def last(self) -> int:
@@ -64,9 +64,10 @@ class Events:
             "data": data,
         }
         self._events.append(Event(self._n, json.dumps(body, separators=(",", ":"))))
-        if self._more is not None and not self._more.done():
-            self._more.set_result(None)
-        self._more = None
+        waiting, self._waiting = self._waiting, []
+        for follower in waiting:
+            if not follower.done():  # it may have given up
+                follower.set_result(None)
 
     def position(self, event_id: str) -> int | None:
         """Return the number of the event called `event_id`, None if what follows it is not kept."""
@@ -90,9 +91,13 @@ class Events:
 
     async def wait(self) -> None:
         """Return when another event has come."""
-        if self._more is None:
-            self._more = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._more)
+        follower = asyncio.get_running_loop().create_future()
+        self._waiting.append(follower)
+        try:
+            await follower
+        finally:
+            if follower in self._waiting:
+                self._waiting.remove(follower)
 
     def _id(self, n: int) -> str:
         return f"{self._started}-{n}"

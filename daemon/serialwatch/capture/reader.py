@@ -33,6 +33,9 @@ from serialwatch_drivers.port import (
 
 log = logging.getLogger(__name__)
 
+FULL_READ = 4095  # bytes: the kernel's line discipline holds no more; others are behind them
+GATHER_BYTES = 32 * 1024  # full reads are put together up to so many,
+GATHER_S = 0.005  # and for so long: each costs as much as its bytes do
 PARTIAL_NS = 100_000_000  # an unfinished line is shown when it stands still for so long
 FIRST_WAIT_S = 0.25  # before the next try to open; doubles up to the last
 BUSY_WAIT_S = 1.0  # the first wait if another program has the port: it will not be done at once
@@ -102,6 +105,10 @@ class Reader:
         self._splitter = Splitter(self._eol)
         self._last_mono_ns = 0  # of the last byte
         self._last_utc_ns = 0
+        self._gathered: list[bytes] = []  # full reads
+        self._gathered_bytes = 0
+        self._gathered_from_ns = 0
+        self._gather_end: asyncio.TimerHandle | None = None
         self._shown = (0, 0)  # the unfinished line as it was shown: number, size
         self._lost: asyncio.Future[str] | None = None  # of the open port; its result says why
         self._losses: deque[float] = deque(maxlen=FLAPS)
@@ -169,6 +176,7 @@ class Reader:
 
     def mark(self, marker_id: int) -> None:
         """Note in the index that a marker stands before the next line."""
+        self._take_gathered()
         self._note(Kind.MARK, marker_id, self.next_seq)
 
     def booted(self, number: int, seq: int) -> None:
@@ -214,14 +222,39 @@ class Reader:
     # Bytes and lines
 
     def _on_bytes(self, data: bytes, mono_ns: int) -> None:
-        try:
-            utc_ns = time.time_ns() + mono_ns - time.monotonic_ns()
-            self.stats.rx_bytes += len(data)
-            self.stats.last_rx_utc_ns = self._last_utc_ns = utc_ns
+        size = self._gathered_bytes + len(data)
+        if len(data) >= FULL_READ and size < GATHER_BYTES:
+            if not self._gathered:
+                self._gathered_from_ns = mono_ns
+                loop = asyncio.get_running_loop()
+                self._gather_end = loop.call_later(GATHER_S, self._take_gathered)
+            self._gathered.append(data)
+            self._gathered_bytes = size
             self._last_mono_ns = mono_ns
+        elif self._gathered:
+            self._gathered.append(data)
+            self._last_mono_ns = mono_ns
+            self._take_gathered()
+        else:
+            self._take(data, mono_ns, mono_ns)
+
+    def _take_gathered(self) -> None:
+        if self._gather_end is None:
+            return
+        self._gather_end.cancel()
+        self._gather_end = None
+        parts, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        self._take(b"".join(parts), self._gathered_from_ns, self._last_mono_ns)
+
+    def _take(self, data: bytes, mono_ns: int, last_mono_ns: int) -> None:
+        try:
+            offset_ns = time.time_ns() - time.monotonic_ns()
+            self.stats.rx_bytes += len(data)
+            self.stats.last_rx_utc_ns = self._last_utc_ns = offset_ns + last_mono_ns
+            self._last_mono_ns = last_mono_ns
             self._ring.remember(data)
-            self._sink.on_bytes(self, data, mono_ns)
-            chunk = Chunk(data, mono_ns, mono_ns, utc_ns, 0, 0)
+            self._sink.on_bytes(self, data, last_mono_ns)
+            chunk = Chunk(data, mono_ns, last_mono_ns, offset_ns + mono_ns, 0, 0)
             if self.next_seq:
                 self._number(chunk, self._ring.put)
             else:
@@ -268,6 +301,7 @@ class Reader:
             self._sink.on_lines(self, lines)
 
     def _end_file(self, why: Cut) -> None:
+        self._take_gathered()
         if self.next_seq:
             self._close_line()
         self._ring.put(self._new_file(why))

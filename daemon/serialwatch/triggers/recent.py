@@ -6,11 +6,13 @@ import re
 from collections import deque
 
 _KEPT_BYTES = 128 * 1024
+_EXACT_BYTES = 32 * 1024  # so far back, and up to twice as far, each stamp is looked at
 _TAIL_BYTES = 4096
 _OLD_S = 5  # a stamp that is older than the newest by more is out of order
 _REPLAYS = re.compile(rb"\b(?:dmesg|logread|journalctl|kmsg|syslog|messages|kern\.log)\b")
 _REPLAY_FORM = re.compile(rb"^[a-z]{3,8} *:[a-z]{3,7} *: ?\[")  # dmesg -x
 _STAMP = re.compile(rb"^(?:<\d{1,3}>)?\[ {0,8}(\d{1,8})\.\d{6}\]", re.MULTILINE)
+_STAMP_BELOW = re.compile(rb"\n(?:<\d{1,3}>)?\[ {0,8}(\d{1,8})\.\d{6}\]")  # searched twice as fast
 _STAMP_ANYWHERE = re.compile(rb"(?:^|[>\] :\r])\[ {0,8}(\d{1,8}\.\d{6})\]")
 _NONE = -1
 
@@ -32,6 +34,7 @@ class Recent:
         # were not looked at yet, and of the last one up to an offset.
         self._newest_s = _NONE
         self._unlooked = 0
+        self._unlooked_bytes = 0
         self._looked_to = 0
         self._looked_s = _NONE
         self._anew_from = 0  # where in the last chunk the kernel's clock started anew
@@ -44,6 +47,9 @@ class Recent:
             self._anew_from = 0
         elif self._chunks:
             self._unlooked += 1
+            self._unlooked_bytes += len(self._chunks[-1])
+            if self._unlooked_bytes > 2 * _EXACT_BYTES:
+                self._look_roughly()
         if self._bytes > 2 * _KEPT_BYTES:
             self._drop()
         self._chunks.append(view)
@@ -121,7 +127,7 @@ class Recent:
         newest = len(self._chunks) - 1
         for index in range(newest - self._unlooked, newest):
             self._newest_s = max(self._newest_s, _highest(self._chunks[index]))
-        self._unlooked = 0
+        self._unlooked = self._unlooked_bytes = 0
         if self._chunks and offset > self._looked_to:
             here = _highest(self._chunks[-1], self._looked_to, offset)
             self._looked_s = max(self._looked_s, here)
@@ -131,25 +137,31 @@ class Recent:
     def forget_stamps(self, offset: int) -> None:
         """Note that the kernel's clock starts anew at an offset of the last chunk."""
         self._newest_s = self._looked_s = _NONE
-        self._unlooked = 0
+        self._unlooked = self._unlooked_bytes = 0
         self._looked_to = self._anew_from = offset
         self._is_replaying = False
 
+    def _look_roughly(self) -> None:
+        """Look at the oldest chunks that were not looked at, before a fault must wait for it."""
+        views = []
+        while self._unlooked_bytes > _EXACT_BYTES:
+            view = self._chunks[-self._unlooked]
+            views.append(view)
+            self._unlooked -= 1
+            self._unlooked_bytes -= len(view)
+        self._newest_s = max(self._newest_s, _highest_roughly(views))
+
     def _drop(self) -> None:
-        dropped = []
-        while self._bytes > _KEPT_BYTES and self._chunks:
-            view = self._chunks.popleft()
-            self._bytes -= len(view)
-            dropped.append(view)
-        unlooked = max(0, self._unlooked - len(self._chunks))
-        self._unlooked -= unlooked
-        if unlooked:
-            self._newest_s = max(self._newest_s, _highest_roughly(dropped[-unlooked:]))
+        while self._bytes > _KEPT_BYTES and len(self._chunks) > self._unlooked + 1:
+            self._bytes -= len(self._chunks.popleft())
 
 
 def _highest(text: bytes, start: int = 0, end: int | None = None) -> int:
-    stamps = _STAMP.finditer(text, start, len(text) if end is None else end)
-    return max((int(stamp[1]) for stamp in stamps), default=_NONE)
+    """Return the highest stamp in whole lines, from the start of one on."""
+    end = len(text) if end is None else end
+    first = _STAMP.match(text, start, end)
+    below = max(map(int, _STAMP_BELOW.findall(text, start, end)), default=_NONE)
+    return max(int(first[1]), below) if first else below
 
 
 def _highest_roughly(views: list[bytes]) -> int:
