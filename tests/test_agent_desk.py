@@ -35,7 +35,7 @@ class Desk:
         self.db = db
         self.log = Log()
         self.told: list[Report] = []
-        metrics = Metrics("1", list)
+        metrics = self.metrics = Metrics("1", list)
         writer: Any = self.log
         self.desk = AgentDesk(db, writer, metrics, self, dict, list, lambda _: {})
         self.desk.faults = Faults(db, metrics, self, self.desk.wake)
@@ -112,6 +112,17 @@ async def test_it_is_stored_once_they_are(desk: Desk) -> None:
 async def _emptied(desk: Desk) -> None:
     while desk.desk.unstored:
         await asyncio.sleep(0)
+
+
+async def test_whether_the_model_is_left_alone_is_in_the_metrics(desk: Desk) -> None:
+    def shown() -> float | None:
+        return desk.metrics.registry.get_sample_value("serialwatch_breaker_state")
+
+    await desk.desk._answer("breaker", {"is_open": True})
+    assert shown() == 1
+    desk.desk.link._hello()  # a new agent has asked nothing yet
+
+    assert shown() == 0
 
 
 async def test_what_makes_no_sense_is_refused(desk: Desk) -> None:

@@ -311,6 +311,24 @@ async def test_a_model_that_fails_leaves_the_baseline_marked(tmp_path: Path, boa
         assert [m["source"] for m in core.memories] == ["rule"]
 
 
+async def test_an_endpoint_that_fails_for_good_is_left_alone_and_that_is_told(
+    tmp_path: Path, board: Board
+) -> None:
+    async with (
+        ChatServer([Fail(401, "bad key")]) as server,
+        FakeCore(tmp_path, base_url=server.base_url, model="tiny") as core,
+    ):
+        await core.finished(core.wake("settled", abort(board)))
+        await core.until(lambda: len(core.traces) == 2)
+        other = replace(abort(board, id=18), fingerprint="another fault")
+        await core.finished(core.wake("settled", other))
+
+        assert len(server.requests) == 1
+        assert [body for op, body in core.asked if op == "breaker"] == [{"is_open": True}]
+        assert "HTTP 401: bad key" in core.reports[-1].cost.reason
+        assert "left alone for 600 s more" in core.reports[-1].cost.reason
+
+
 async def test_an_endpoint_that_is_no_url_leaves_the_baseline_marked(
     tmp_path: Path, board: Board
 ) -> None:

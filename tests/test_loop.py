@@ -10,6 +10,7 @@ import pytest
 
 from bench_analysis import Seen, get_ready, knowledge, reported, skills, watched
 from chat_server import Answer, ChatServer, Fail, Hang, Raw, Say, Script
+from serialwatch.agent.breaker import Breaker
 from serialwatch.agent.direct import DirectTools
 from serialwatch.agent.loop import NORMAL, Limits
 from serialwatch.agent.model_run import ask_model, open_model
@@ -110,7 +111,7 @@ async def investigated(
             "settled",
             baseline,
             NOWHERE,
-            chat=open_model(base_url or server.base_url, "tiny", ""),
+            chat=open_model(base_url or server.base_url, "tiny", "", Breaker()),
             open_tools=lambda submit: direct.open("run-1", incident.id, submit),
             skills=skills().skills.values(),
             role=load_role([bundled_dir("config/roles")], "log-detective"),

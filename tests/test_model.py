@@ -68,6 +68,24 @@ async def test_three_failures_are_enough() -> None:
     assert len(server.requests) == 3
 
 
+async def test_an_endpoint_that_keeps_failing_is_left_alone() -> None:
+    async with ChatServer([Fail(503, "overloaded")]) as server, asked(server.base_url) as model:
+        for _ in range(3):
+            with pytest.raises(ModelError, match=r"HTTP 503: overloaded"):
+                await model.complete(HELLO, max_tokens=5, until=soon())
+
+    assert len(server.requests) == 5, "three, two, none"
+
+
+async def test_an_endpoint_that_answers_nonsense_is_left_alone_too() -> None:
+    async with ChatServer([Raw("<html>")]) as server, asked(server.base_url) as model:
+        for _ in range(6):
+            with pytest.raises(ModelError, match="no chat completion"):
+                await model.complete(HELLO, max_tokens=5, until=soon())
+
+    assert len(server.requests) == 5
+
+
 async def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
     script = [Fail(429, "slow down", headers={"Retry-After": "15"})]
     async with ChatServer(script) as server, asked(server.base_url) as model:

@@ -107,6 +107,7 @@ class Metrics:
             self.report_claims.labels(result)
         for severity in SEVERITIES:
             self.incidents_open.labels(severity)
+        self.approvals.labels("pending")  # as long as no action needs one, none is
         for outcome in ("ok", "error"):
             self.llm_requests.labels(outcome)
         for kind in ("prompt", "completion"):

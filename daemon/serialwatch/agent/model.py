@@ -16,6 +16,8 @@ import httpx2
 import openai
 from openai import AsyncOpenAI
 
+from serialwatch.agent.breaker import Breaker
+
 Json = dict[str, Any]
 
 REQUEST_LIMIT_S = 60.0
@@ -77,14 +79,15 @@ class ChatModel:
     Making one blocks for as long as it takes to load the certificates of an https endpoint.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        """Prepare; nothing is asked yet.
+    def __init__(self, endpoint: Endpoint, breaker: Breaker | None = None) -> None:
+        """Prepare; nothing is asked yet. `breaker` knows how earlier requests went.
 
         Raises:
             ModelError: `base_url` is no URL.
 
         """
         self.endpoint = endpoint
+        self._breaker = breaker or Breaker()
         self._where = _host(endpoint.base_url)
         self.requests: dict[str, int] = {}  # by outcome: ok, timeout, down, status 429, ...
         self._limit_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -111,7 +114,8 @@ class ChatModel:
         """Return the model's answer; `until` is the end of patience in the loop's time.
 
         Raises:
-            ModelError: no answer: unreachable, refused, out of quota, out of time, or nonsense.
+            ModelError: no answer: unreachable, refused, out of quota, out of time, nonsense, or
+                left alone after failures.
             ToolsRefusedError: the endpoint takes no tools.
 
         """
@@ -127,7 +131,8 @@ class ChatModel:
                 )
                 waited_s += wait_s
                 left_s = until - asyncio.get_running_loop().time()
-                if attempt == TRIES or waited_s > MAX_WAITS_S or wait_s > left_s:
+                is_over = attempt == TRIES or waited_s > MAX_WAITS_S or wait_s > left_s
+                if is_over or self._breaker.is_open:
                     raise ModelError(str(exc)) from exc
                 await asyncio.sleep(wait_s)
         raise AssertionError("the last try returns or raises")
@@ -135,6 +140,8 @@ class ChatModel:
     async def _once(
         self, messages: Sequence[Json], tools: Sequence[Json], max_tokens: int, until: float
     ) -> Completion:
+        if refusal := self._breaker.refusal():
+            raise ModelError(refusal)
         limit_s = min(REQUEST_LIMIT_S, until - asyncio.get_running_loop().time())
         if limit_s <= 0:
             raise ModelError("out of time")
@@ -145,6 +152,7 @@ class ChatModel:
         }
         if tools:
             asked["tools"] = list(tools)
+        self._breaker.asking()
         started = time.monotonic()
         try:
             async with asyncio.timeout(limit_s):
@@ -160,14 +168,21 @@ class ChatModel:
                 return await self._once(messages, tools, max_tokens, until)
             raise self._refused(exc) from exc
         except openai.OpenAIError as exc:
+            self._breaker.failed(f"{self._where}: {exc}")
             raise ModelError(f"{self._where}: {exc}") from exc
         latency_ms = round((time.monotonic() - started) * 1000)
-        completion = _parse(raw.text, self._where, asked, latency_ms)
+        try:
+            completion = _parse(raw.text, self._where, asked, latency_ms)
+        except ModelError as exc:
+            self._breaker.failed(str(exc))
+            raise
         self._count("ok")
+        self._breaker.succeeded()
         return completion
 
     def _failed(self, outcome: str, why: str) -> _RetryableError:
         self._count(outcome)
+        self._breaker.failed(why)
         return _RetryableError(why)
 
     def _count(self, outcome: str) -> None:
@@ -188,10 +203,15 @@ class ChatModel:
             sentence for sentence in _NO_TOOLS if sentence in told.lower()
         ):
             return ToolsRefusedError(why)
-        if exc.status_code in {401, 403}:
-            return ModelError(f"{why} (is the key right?)")
-        if exc.status_code == 429 and "insufficient_quota" in told + str(exc.code):
-            return ModelError(f"{why} (the quota is spent)")
+        is_spent = exc.status_code == 429 and "insufficient_quota" in told + str(exc.code)
+        is_key_wrong = exc.status_code in {401, 403}
+        if is_key_wrong:
+            why += " (is the key right?)"
+        elif is_spent:
+            why += " (the quota is spent)"
+        self._breaker.failed(why, is_final=is_key_wrong or is_spent)
+        if is_key_wrong or is_spent:
+            return ModelError(why)
         if exc.status_code in {408, 409, 429} or exc.status_code >= 500:
             return _RetryableError(why, _retry_after_s(exc.response.headers))
         return ModelError(why)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from serialwatch.agent.breaker import Breaker
 from serialwatch.agent.case import Surroundings
 from serialwatch.agent.context import Submit
 from serialwatch.agent.loop import NORMAL, Desk, Limits, Loop
@@ -17,9 +18,9 @@ from serialwatch.agent.trace import ModelRun
 from serialwatch.records import Incident, Report
 
 
-def open_model(base_url: str, model: str, api_key: str) -> ChatModel:
+def open_model(base_url: str, model: str, api_key: str, breaker: Breaker) -> ChatModel:
     """Return the model to ask. It blocks; call it in a thread."""
-    return ChatModel(Endpoint(base_url, model, api_key))
+    return ChatModel(Endpoint(base_url, model, api_key), breaker)
 
 
 async def ask_model(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import logging
 import secrets
@@ -17,6 +18,7 @@ from typing import Any
 from serialwatch.agent.analyst import bare_report, investigate
 from serialwatch.agent.api_key import load_api_key
 from serialwatch.agent.archive import Archive, logs_below
+from serialwatch.agent.breaker import Breaker
 from serialwatch.agent.case import Surroundings
 from serialwatch.agent.context import CtxServer, Submit
 from serialwatch.agent.core_link import CoreError, CoreLink
@@ -114,6 +116,7 @@ class Agent:
         self._queue = WorkQueue()
         self._running: set[asyncio.Task[None]] = set()
         self._standings = Standings()
+        self._breaker = Breaker(self._tell_breaker)
         self._asked_s: dict[str, float] = {}  # when a model was asked, by fingerprint
         self._registry = Registry({})
         self._knowledge = Knowledge({})
@@ -281,7 +284,12 @@ class Agent:
         loop, setup, incident = asyncio.get_running_loop(), self._setup, record.incident
         found = await loop.run_in_executor(self._loader, importlib.import_module, MODEL_RUN)
         chat = await loop.run_in_executor(
-            self._loader, found.open_model, setup.base_url, setup.model, setup.api_key
+            self._loader,
+            found.open_model,
+            setup.base_url,
+            setup.model,
+            setup.api_key,
+            self._breaker,
         )
         run, tools = await found.ask_model(
             incident,
@@ -295,6 +303,13 @@ class Agent:
         )
         return run, tools
 
+    def _tell_breaker(self, is_open: bool) -> None:
+        async def tell() -> None:
+            with contextlib.suppress(CoreError):
+                await self._link.ask("breaker", {"is_open": is_open})
+
+        self._spawn(tell(), "breaker")
+
     def _may_ask(self, standing: Standing, has_settled: bool) -> tuple[bool, str]:
         """Tell whether a model is to be asked after this baseline; if not, why."""
         if not self._setup.base_url:
@@ -307,6 +322,8 @@ class Agent:
             return False, "a model is asked once the incident has settled"
         if not has_settled or (standing.report is not None and is_by_model(standing.report)):
             return False, standing.baseline.cost.reason if standing.baseline else ""
+        if refusal := self._breaker.refusal():
+            return False, refusal[:200]
         now_s = time.monotonic()
         fingerprint = standing.incident.fingerprint
         last_s = self._asked_s.get(fingerprint)

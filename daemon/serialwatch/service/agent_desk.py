@@ -52,9 +52,8 @@ class AgentDesk:
         views: Callable[[], Sequence[PortView]],
         hands_on: Callable[[str], Json],
     ) -> None:
-        self.link = AgentLink(
-            lambda: [{"kind": "hello", **hello()}, *self._pending.values()], self._answer
-        )
+        self.link = AgentLink(self._greet, self._answer)
+        self._hello = hello
         self._pending: dict[int, Json] = {}  # wakes that are not done, by queue id
         self.unstored: dict[tuple[int, int], Report] = {}  # by incident and revision
         # Those of them whose lines are not on disk: how far each log must be, and how to store it.
@@ -79,6 +78,11 @@ class AgentDesk:
             self._pending.pop(next(iter(self._pending)))
         self._pending[queue_id] = wake
         self.link.send(wake)
+
+    def _greet(self) -> list[Json]:
+        """Return what an agent is told at its start; it has not asked any model yet."""
+        self._metrics.breaker_state.set(0)
+        return [{"kind": "hello", **self._hello()}, *self._pending.values()]
 
     async def resume(self) -> None:
         """Take up what an earlier run of the daemon did not get done.
@@ -118,6 +122,9 @@ class AgentDesk:
             return {
                 view.name: port_to_json(view) | self._hands_on(view.name) for view in self._views()
             }
+        if op == "breaker":
+            self._metrics.breaker_state.set(bool(body["is_open"]))
+            return None
         if op == "investigating":
             self._changed("investigating", int(body["incident"]))
             return None
