@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench_cli import COMMAND
+from own_streams import STREAMS, Stream
 from serialwatch.agent.knowledge import load_knowledge
 from serialwatch.agent.skills import load_skills
 from serialwatch.analysis import Analysis, analyze
@@ -17,7 +18,6 @@ from serialwatch.cli.main import run_cli
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.rules import load_rules
 
-LOGS = Path(__file__).parent / "logs"
 OOPS = (
     b"[   12.000001] Unable to handle kernel NULL pointer dereference at virtual address 0000000000000010\n"
     b"[   12.000201] pc : foo_irq+0x14/0x80\n"
@@ -81,19 +81,19 @@ def test_faults_far_apart_in_the_boards_time_are_two_incidents(matcher: Matcher)
     assert [i.trigger for i in found.incidents] == ["linux.oops", "linux.tty_input_overrun"]
 
 
-@pytest.mark.parametrize("row", (LOGS / "INDEX.tsv").read_text().splitlines()[1:])
-def test_our_own_streams_give_what_they_must(matcher: Matcher, row: str) -> None:
-    name, _, _, expected, first, resets = row.split("\t")[:6]
-    found = analyzed(matcher, (LOGS / f"{name}.log").read_bytes())
+@pytest.mark.parametrize("stream", STREAMS, ids=[s.id for s in STREAMS])
+def test_our_own_streams_give_what_they_must(matcher: Matcher, stream: Stream) -> None:
+    found = analyzed(matcher, stream.data)
 
-    assert found.boots == int(resets)
-    if expected == "none":
+    assert found.boots == stream.boots
+    if not stream.expected:
         assert [i for i in found.incidents if i.severity != "note"] == []
         return
     seen = {hit.trigger for i in found.incidents for hit in i.hits}
-    assert expected.split(",")[0].strip() in seen
+    assert stream.expected[0] in seen
+    first = stream.first_fault_line
     assert any(
-        abs(i.first_seq - int(first)) <= 5 or i.block_first <= int(first) <= i.last_seq
+        abs(i.first_seq - first) <= 5 or i.block_first <= first <= i.last_seq
         for i in found.incidents
     )
     assert found.report.claims.dropped == 0

@@ -12,6 +12,7 @@ import pytest
 
 from bench_analysis import Seen, get_ready, knowledge, reported, skills, watched
 from bench_incident import incident_at, lines_of
+from own_streams import LOGS
 from serialwatch.agent.analyst import bare_report, investigate
 from serialwatch.agent.case import Surroundings
 from serialwatch.agent.context import Submit
@@ -20,8 +21,6 @@ from serialwatch.agent.results import failure
 from serialwatch.agent.tools import Call, RunTools
 from serialwatch.agent.verifier import verify
 from serialwatch.records import Conclusion, HitCount, Line, Report, SkillResult
-
-LOGS = Path(__file__).parent / "logs"
 
 # What U-Boot 2023.01 of Debian prints in QEMU.
 REAL_ABORT = """
@@ -111,7 +110,7 @@ async def test_who_sent_a_command_is_told_and_not_asked() -> None:
 
 
 async def test_a_variable_in_a_command_is_followed_to_where_it_was_set() -> None:
-    seen = watched(LOGS / "uboot-sync-abort-reset.log")
+    seen = watched(LOGS / "uboot/uboot-sync-abort-reset.log")
     report, _ = await reported(seen, seen.of("uboot.sync_abort"))
 
     assert "A read from 0xa00000000 was not mapped" in claims(report, "cause")[0]
@@ -119,7 +118,7 @@ async def test_a_variable_in_a_command_is_followed_to_where_it_was_set() -> None
 
 
 async def test_an_oops_names_function_module_task_panic_and_reset() -> None:
-    seen = watched(LOGS / "linux-oops-panic-reboot.log")
+    seen = watched(LOGS / "linux/linux-oops-panic-reboot.log")
     report, _ = await reported(seen, seen.of("linux.oops"))
 
     assert report.title == (
@@ -134,7 +133,7 @@ async def test_an_oops_names_function_module_task_panic_and_reset() -> None:
 
 
 async def test_an_init_that_was_killed_has_its_exit_code_decoded() -> None:
-    seen = watched(LOGS / "linux-init-killed.log")
+    seen = watched(LOGS / "linux/linux-init-killed.log")
     report, _ = await reported(seen, seen.of("linux.panic_init_killed"))
 
     assert "Init ended by itself with status 2" in claims(report, "cause")[0]
@@ -143,7 +142,7 @@ async def test_an_init_that_was_killed_has_its_exit_code_decoded() -> None:
 
 
 async def test_an_interrupt_storm_names_line_handler_and_what_the_kernel_did() -> None:
-    seen = watched(LOGS / "linux-rx-overrun-irq-storm.log")
+    seen = watched(LOGS / "linux/linux-rx-overrun-irq-storm.log")
     report, _ = await reported(seen, seen.of("rate.interrupt_storm"))
 
     assert "391207     irq#63" in said(seen, claim(report, "irq 63 came most often, 391207 times"))
@@ -155,7 +154,7 @@ async def test_an_interrupt_storm_names_line_handler_and_what_the_kernel_did() -
 
 
 async def test_a_boot_loop_of_an_esp_names_the_pointer_and_the_loop() -> None:
-    seen = watched(LOGS / "esp32-guru-boot-loop.log")
+    seen = watched(LOGS / "esp/esp32-guru-boot-loop.log")
     report, _ = await reported(seen, seen.of("esp.guru"))
 
     assert report.title == (
@@ -171,7 +170,7 @@ async def test_a_boot_loop_of_an_esp_names_the_pointer_and_the_loop() -> None:
 
 
 async def test_a_brownout_is_believed() -> None:
-    seen = watched(LOGS / "esp32-brownout.log")
+    seen = watched(LOGS / "esp/esp32-brownout.log")
     report, _ = await reported(seen, seen.of("esp.brownout"))
 
     assert claims(report, "cause") == [
@@ -181,7 +180,7 @@ async def test_a_brownout_is_believed() -> None:
 
 
 async def test_a_bus_fault_in_zephyr_names_address_instruction_and_thread() -> None:
-    seen = watched(LOGS / "zephyr-bus-fault.log")
+    seen = watched(LOGS / "zephyr/zephyr-bus-fault.log")
     report, _ = await reported(seen, seen.of("zephyr.cpu_fault"))
 
     assert report.title == "Zephyr: bus fault at 0x50000308, then halted"
@@ -191,14 +190,14 @@ async def test_a_bus_fault_in_zephyr_names_address_instruction_and_thread() -> N
 
 
 async def test_a_hard_fault_dump_is_told_by_its_cfsr() -> None:
-    seen = watched(LOGS / "cortexm-hardfault.log")
+    seen = watched(LOGS / "cortexm/cortexm-hardfault.log")
     report, _ = await reported(seen, seen.of("cortexm.hardfault_dump"))
 
     assert claims(report, "cause") == ["A hard fault: an unaligned access."]
     assert "CFSR = 0x01000000" in said(seen, report.conclusions[0])
 
 
-@pytest.mark.parametrize("path", sorted(LOGS.glob("*.log")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted(LOGS.rglob("*.log")), ids=lambda p: p.stem)
 async def test_every_word_of_every_report_stands_a_second_check(path: Path) -> None:
     seen = watched(path)
     for incident in seen.incidents:
@@ -213,7 +212,7 @@ async def test_every_word_of_every_report_stands_a_second_check(path: Path) -> N
 async def test_altered_claims_and_citations_are_caught() -> None:
     """Seed each report with one lie after another: a changed number, line or quote."""
     lies = caught = 0
-    for path in sorted(LOGS.glob("*.log")):
+    for path in sorted(LOGS.rglob("*.log")):
         seen = watched(path)
         for incident in seen.incidents:
             report, tools = await reported(seen, incident)
@@ -762,7 +761,7 @@ async def test_lines_that_no_reflex_expects_break_nothing() -> None:
 
 async def test_any_lines_under_any_rule_give_a_report_that_holds() -> None:
     rng = random.Random(17)
-    pool = [raw for path in sorted(LOGS.glob("*.log")) for raw in path.read_bytes().split(b"\n")]
+    pool = [raw for path in sorted(LOGS.rglob("*.log")) for raw in path.read_bytes().split(b"\n")]
     for number in range(60):
         start = rng.randrange(len(pool) - 100)
         raws = pool[start : start + rng.randrange(5, 100)]
