@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench fuzz wheel wheel-test debian-packages clean
+.PHONY: help demo test lint bench eval fuzz wheel wheel-test debian-packages clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -38,6 +38,9 @@ lint: $(READY) ## Style, types, import rules, rule packs, skills
 
 bench: $(READY) ## Throughput, latency and start-up, as a table and as JSON
 	$(BIN)/python tests/bench/run.py $(ARGS)
+
+eval: $(READY) ## How well faults are found in tests/logs/, by family (ARGS=FOLDER: in others)
+	$(BIN)/python tests/eval_streams.py $(ARGS)
 
 fuzz: $(READY) ## A million random chunkings give the same hits as one big chunk
 	$(BIN)/python tests/fuzz_chunks.py 1000000
