@@ -38,6 +38,7 @@ lint: $(READY) ## Style, types, import rules, rule packs, skills
 
 bench: $(READY) ## Throughput, latency and start-up, as a table and as JSON
 	$(BIN)/python tests/bench/run.py $(ARGS)
+	$(BIN)/python tests/bench/load.py $(ARGS)
 
 eval: $(READY) ## How well faults are found in tests/logs/, by family (ARGS=FOLDER: in others)
 	$(BIN)/python tests/eval_streams.py $(ARGS)
@@ -55,7 +56,8 @@ wheel-test: wheel ## Install the wheel into an empty environment; run tests and 
 debian-packages: ## What tests and demo use from Debian, if you may install it (apt-get)
 	apt-get update
 	apt-get install --yes --no-install-recommends \
-		python3-venv prometheus qemu-system-arm u-boot-qemu
+		python3-venv prometheus qemu-system-arm u-boot-qemu qemu-system-x86 busybox-static
+	tests/real/debian_kernel.sh
 
 clean: ## Remove what the targets above made
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -27,6 +27,22 @@ def cable(tmp_path: Path) -> Iterator[Cable]:
     made.close()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def rules_compiled_once(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Let all daemons and commands share what they compile, and leave nothing at home."""
+    before = os.environ.get("CACHE_DIRECTORY")
+    cache = getattr(request.config, "cache", None)  # none with -p no:cacheprovider
+    folder = cache.mkdir("compiled") if cache else tmp_path_factory.mktemp("compiled")
+    os.environ["CACHE_DIRECTORY"] = str(folder)
+    yield
+    if before is None:
+        del os.environ["CACHE_DIRECTORY"]
+    else:
+        os.environ["CACHE_DIRECTORY"] = before
+
+
 @pytest.fixture(autouse=True)
 def no_descriptor_left() -> Iterator[None]:
     """Fail a test that leaves a descriptor of a tty, file or socket open."""

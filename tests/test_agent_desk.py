@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,11 @@ from serialwatch.service.agent_desk import AgentDesk
 from serialwatch.service.faults import Faults
 from serialwatch.store.database import Database
 from serialwatch.store.ports import load_port
+from serialwatch.store.templates import PortTemplates, load_templates
+from serialwatch.triggers.ruleset import NovelDetector, Told
 from serialwatch.wire import report_to_json
+
+RULES: dict[str, Told] = {"log.novel": NovelDetector("log.novel", "warning", 300.0, "", "x")}
 
 
 class Log:
@@ -37,7 +42,8 @@ class Desk:
         self.told: list[Report] = []
         metrics = self.metrics = Metrics("1", list)
         writer: Any = self.log
-        self.desk = AgentDesk(db, writer, metrics, self, dict, list, lambda _: {})
+        views: Any = lambda: [SimpleNamespace(name="dut1")]  # noqa: E731
+        self.desk = AgentDesk(db, writer, metrics, self, dict, views, lambda _: {}, RULES.get)
         self.desk.faults = Faults(db, metrics, self, self.desk.wake)
         fault = Hit(
             port="dut1", trigger="linux.oops", severity="critical", tier="specific", title="oops",
@@ -123,6 +129,37 @@ async def test_whether_the_model_is_left_alone_is_in_the_metrics(desk: Desk) -> 
     desk.desk.link._hello()  # a new agent has asked nothing yet
 
     assert shown() == 0
+
+
+NOVEL: dict[str, Any] = {
+    "port": "dut1", "seq": 90, "boot": 3, "mono_ns": 90 * 10**9, "at_ns": 10**18,
+    "text": "pump: pressure 17 is odd",
+}  # fmt: skip
+
+
+async def test_a_line_that_is_new_to_a_board_becomes_a_hit(desk: Desk) -> None:
+    await desk.desk._answer("novel", NOVEL)
+    assert desk.desk.faults
+    newest = desk.desk.faults.incidents.open()[-1]
+
+    assert (newest.trigger, newest.first_seq) == ("log.novel", 90)
+    assert newest.title == "never printed in a good boot: pump: pressure 17 is odd"
+    assert newest.key == "pump: pressure NUM is odd"
+
+
+async def test_a_new_line_of_no_port_is_refused(desk: Desk) -> None:
+    with pytest.raises(ValueError, match="no such port: 'dut9'"):
+        await desk.desk._answer("novel", NOVEL | {"port": "dut9"})
+
+
+async def test_what_a_port_prints_in_good_boots_is_stored(desk: Desk) -> None:
+    body = {"port": "dut1", "good_boots": 2, "texts": ["eth0: <*> up"]}
+    await desk.desk._answer("templates", body)
+    await desk.desk._answer("templates", body | {"good_boots": 3})
+
+    stored = await desk.db.run(lambda db: load_templates(db, "dut1"))
+    assert stored == PortTemplates("dut1", 3, ["eth0: <*> up"])
+    assert await desk.db.run(lambda db: load_templates(db, "dut2")) is None
 
 
 async def test_what_makes_no_sense_is_refused(desk: Desk) -> None:

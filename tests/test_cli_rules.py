@@ -31,6 +31,12 @@ examples = ['{example}']
 """
 
 
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install no rules: what is checked is checked by itself."""
+    monkeypatch.setattr("serialwatch.cli.rules_load.search_path", lambda _: [])
+
+
 def mine(tmp_path: Path, match: str, example: str) -> str:
     """Write a rule of one's own; return its folder."""
     folder = tmp_path / "rules.d"
@@ -40,15 +46,15 @@ def mine(tmp_path: Path, match: str, example: str) -> str:
 
 
 def test_the_rules_that_ship_hold_what_they_promise(cli: Cli) -> None:
-    result = cli("rules", "check")
+    result = cli("rules", "check", "--json")
+    told = json.loads(result.out)
 
-    assert (result.code, result.err) == (0, "")
-    assert result.out.endswith(": all good\n")
-    told = json.loads(cli("rules", "check", "--json").out)
     assert told["problems"] == []
+    assert (result.code, result.err) == (0, "")
     assert told["rules"] >= 60
 
 
+@pytest.mark.usefixtures("alone")
 def test_an_example_that_is_not_found_fails_the_check(tmp_path: Path, cli: Cli) -> None:
     folder = mine(tmp_path, "zonk [0-9]", "ZONK 5")
     result = cli("rules", "check", folder)
@@ -64,9 +70,9 @@ def test_a_pattern_that_cannot_be_searched_for_is_told_with_its_place(
     folder = mine(tmp_path, "zonk (?=x)", "zonk x")
     result = cli("rules", "check", folder)
 
-    assert result.code == 1
-    assert "serialwatch: rules.d/mine.toml" in result.err or "mine.broke" in result.err
-    assert "look-ahead" in result.err
+    assert result.code == 2
+    assert "serialwatch: rule mine.broke (rules.d/mine.toml:7): Hyperscan cannot" in result.err
+    assert "look-ahead `(?=`; match the line and use `unless` instead" in result.err
 
 
 def test_rules_are_listed_by_words_and_explained(cli: Cli) -> None:
@@ -78,11 +84,53 @@ def test_rules_are_listed_by_words_and_explained(cli: Cli) -> None:
         "ID",
         "linux.irq_nobody_cared",
     ]
-    assert {"id", "severity", "tier", "title", "source"} == set(told[0])
+    assert {"pack", "id", "severity", "tier", "title", "source"} == set(told[0])
     assert "boot.loop" in {entry["id"] for entry in told}
     assert "nobody cared" in explained.out
     assert json.loads(cli("rules", "explain", "boot.loop", "--json").out)["id"] == "boot.loop"
     assert cli("rules", "list", "zonk").out == "no rule has zonk in its id or title\n"
+
+
+def test_rules_are_listed_by_pack_and_severity(cli: Cli) -> None:
+    told = json.loads(
+        cli("rules", "list", "--pack", "uboot", "--severity", "critical", "--json").out
+    )
+
+    assert {(each["pack"], each["severity"]) for each in told} == {("uboot", "critical")}
+    assert "uboot.sync_abort" in {each["id"] for each in told}
+    assert "the pack zonk" in cli("rules", "list", "--pack", "zonk").out
+
+
+def test_an_explanation_fills_in_its_placeholders(cli: Cli) -> None:
+    rule = cli("rules", "explain", "linux.irq_nobody_cared").out
+    detector = cli("rules", "explain", "boot.loop").out
+    listed = cli("rules", "list", "boot.loop").out
+    told = json.loads(cli("rules", "explain", "linux.irq_nobody_cared", "--json").out)
+
+    assert "{irq} is '74' in the example" in rule
+    assert told["placeholders"] == {"irq": "74"}
+    assert "3 unexpected starts within 120 s" in detector
+    assert "`" not in detector.splitlines()[0]
+    assert "3 unexpected starts within 120 s" in listed
+
+
+def test_an_unknown_id_suggests_the_nearest(cli: Cli) -> None:
+    for args in (("explain", "linux.irq_nobody"), ("test", "/dev/null", "--rule", "irq_nobody")):
+        result = cli("rules", *args)
+
+        assert result.code == 2
+        assert "linux.irq_nobody_cared" in result.err
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_pattern_without_plain_text_is_warned_about(tmp_path: Path, cli: Cli) -> None:
+    folder = mine(tmp_path, "[A-Z]{2}[0-9]{3}[A-Z]{2}[0-9]{3}[A-Z]", "QQ123QQ123Q")
+    result = cli("rules", "check", folder)
+
+    assert result.code == 0
+    assert "warning: rule mine.broke (rules.d/mine.toml:2): `[A-Z]{2}" in result.err
+    assert "holds no plain text" in result.err
+    assert len(json.loads(cli("rules", "check", folder, "--json").out)["warnings"]) == 1
 
 
 def test_the_skills_that_ship_are_in_order_and_listed(cli: Cli) -> None:
@@ -184,7 +232,7 @@ def test_a_broken_pack_is_told_wherever_rules_are_used(
     own.mkdir()
     (own / "mine.toml").write_text("[[rule")
     monkeypatch.setattr(
-        "serialwatch.cli.rules.search_path", lambda _: [own, bundled_dir("config/rules")]
+        "serialwatch.cli.rules_load.search_path", lambda _: [own, bundled_dir("config/rules")]
     )
     (tmp_path / "a.log").write_text("all is well\n")
 

@@ -5,10 +5,11 @@ from functools import cache
 import pytest
 
 from serialwatch.bundled import bundled_dir
-from serialwatch.records import Boot, Finding, Hit, Lines
+from serialwatch.records import Boot, Finding, Hit, Lines, PortState
+from serialwatch.tomlfile import TomlError
 from serialwatch.triggers.detectors.counter import Counters
 from serialwatch.triggers.matcher import Matcher
-from serialwatch.triggers.rules import load_rules
+from serialwatch.triggers.rules import load_rules, parse_rules
 from serialwatch.triggers.watch import PortWatch, WatchOptions
 
 S = 1_000_000_000
@@ -17,6 +18,54 @@ WATCHDOG = "rst:0x10 (RTCWDT_RTC_RESET),boot:0x13 (SPI_FAST_FLASH_BOOT)"
 SLEEP = "rst:0x5 (DEEPSLEEP_RESET),boot:0x13 (SPI_FAST_FLASH_BOOT)"
 SOFT = "rst:0xc (SW_CPU_RESET),boot:0x13 (SPI_FAST_FLASH_BOOT)"
 U_BOOT = "U-Boot 2023.01 (Jun 22 2026 - 08:38:07 +0000)"
+KERNEL = "[    0.000000] Linux version 6.1.20 (build@host) #1 SMP"
+INIT = "[    2.500000] Run /sbin/init as init process"
+LOGIN = "board login: "
+ZEPHYR = "*** Booting Zephyr OS build v3.4.0 ***"
+UNPLUGGED = "hung up"
+THIEF = "ready, but nothing to read: second reader? (`fuser -v /dev/ttyUSB0` names it)"
+OWN = r"""
+[[rule]]
+id = "mine.retry"
+title = "pump {n} is tried again"
+severity = "warning"
+match = 'pump \d+ again'
+fields = 'pump (?P<n>\d+)'
+
+[[detector]]
+id = "mine.retries"
+kind = "rate"
+severity = "error"
+rules = ["mine.retry"]
+hits = 5
+in_s = 10
+
+[[detector]]
+id = "mine.no_answer"
+kind = "expect"
+severity = "error"
+title = "the modem does not answer"
+after = ['AT> ', 'at> ']
+match = ['^OK']
+within_s = 5
+
+[[detector]]
+id = "mine.supply"
+kind = "gauge"
+severity = "warning"
+name = "supply_volts"
+unit = "V"
+match = ['vdd=\d']
+fields = 'vdd=(?P<value>[\d.e]+)'
+above = 3.6
+below = 3.0
+readings = 2
+
+[[boot]]
+ecosystem = "mine"
+match = ['^MINE ROM']
+stage = 1
+"""
 
 
 @cache
@@ -27,8 +76,8 @@ def bundled() -> Matcher:
 class Bench:
     """One port with a clock; keeps what the detectors told."""
 
-    def __init__(self, options: WatchOptions | None = None) -> None:
-        self.watch = PortWatch("dut1", bundled(), options)
+    def __init__(self, options: WatchOptions | None = None, matcher: Matcher | None = None) -> None:
+        self.watch = PortWatch("dut1", matcher or bundled(), options)
         self.now = 1000 * S
         self.seq = 1
         self.found: list[Finding] = []
@@ -49,6 +98,10 @@ class Bench:
         while self.now < end:
             self.now += S // 10
             self.found += self.watch.tick(self.now, self.now)
+        return self
+
+    def is_port(self, state: PortState, problem: str = "", device: str = "/dev/ttyUSB0") -> Bench:
+        self.found += self.watch.port_state(state, problem, device, self.now, self.now)
         return self
 
     def counts(self, after_s: float = 1.0, **counters: int) -> Bench:
@@ -415,3 +468,298 @@ def test_silence_after_a_reset_mark_is_expected() -> None:
     bench.watch.marked("reset", bench.now)
 
     assert bench.waits(29).hits("link.silence") == []
+
+
+# Starts that nobody wanted
+
+
+def linux(bench: Bench, up_s: float = 100.0) -> Bench:
+    return bench.says(U_BOOT, KERNEL, INIT, LOGIN, "x", after_s=1).waits(up_s)
+
+
+def test_linux_that_starts_anew_without_a_word_is_told_with_its_last_line() -> None:
+    bench = linux(Bench()).says("[  101.500000] eth0: link up").says(U_BOOT, after_s=1).waits(1)
+    hits = bench.hits("linux.unexpected_reboot")
+
+    assert [(hit.severity, hit.seq, hit.key) for hit in hits] == [("error", 7, "unknown")]
+    assert hits[0].title == "the board restarted while it was running: no reason is printed"
+    assert hits[0].fields["last_line"] == "[  101.500000] eth0: link up"
+    assert bench.hits("boot.unexpected_reboot") == []
+
+
+def test_a_kernel_that_is_reset_while_it_boots_is_told_too() -> None:
+    bench = Bench().says(U_BOOT, KERNEL).says(U_BOOT, "Reset cause: WDOG", after_s=4).waits(1)
+
+    assert "a watchdog reset" in bench.hits("linux.unexpected_reboot")[0].title
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["reboot: Restarting system", "Kernel panic - not syncing: x", "Requesting system reboot"],
+)
+def test_a_restart_that_was_announced_or_follows_a_crash_is_not_unexpected(line: str) -> None:
+    bench = linux(Bench()).says(line).says(U_BOOT, after_s=5).waits(1)
+
+    assert [h for h in bench.found if isinstance(h, Hit) and "unexpected" in h.trigger] == []
+
+
+def test_a_reset_or_flash_mark_a_new_open_or_a_typed_reset_explains_a_start() -> None:
+    marked, opened, typed, first = (linux(Bench()) for _ in range(4))
+    marked.watch.marked("reset", marked.now)
+    opened.watch.opened(opened.now)
+    typed.watch.wrote(b"reboot\n", typed.now)
+    for bench in (marked, opened, typed):
+        assert bench.says(U_BOOT, after_s=2).waits(1).hits("linux.unexpected_reboot") == []
+
+    assert first.hits("linux.unexpected_reboot") == [], "the first start ends no run that was seen"
+
+
+def test_a_loader_that_starts_again_was_running_nothing() -> None:
+    bench = Bench().says(U_BOOT).says(U_BOOT, after_s=60).waits(1)
+
+    assert bench.hits("linux.unexpected_reboot") == []
+
+
+def test_a_microcontroller_that_ran_for_a_while_and_starts_anew_is_told() -> None:
+    bench = Bench().says(ZEPHYR).waits(40).says(ZEPHYR).waits(1)
+
+    assert [hit.seq for hit in bench.hits("boot.unexpected_reboot")] == [2]
+
+
+def test_a_start_so_soon_that_it_never_ran_or_by_a_finger_on_reset_is_not_told() -> None:
+    soon = Bench().says(ZEPHYR).waits(20).says(ZEPHYR).waits(1)
+    button = Bench().says(ESP_ROM).waits(40)
+    button.says(ESP_ROM, "rst:0x1 (POWERON_RESET),boot:0x13 (SPI_FAST_FLASH_BOOT)").waits(1)
+
+    assert soon.hits("boot.unexpected_reboot") == []
+    assert button.hits("boot.unexpected_reboot") == []
+
+
+# Boots that do not end
+
+
+def boots(bench: Bench, times: int = 2, took_s: float = 30.0) -> Bench:
+    for _ in range(times):
+        bench.says(U_BOOT, KERNEL, INIT, after_s=1).waits(took_s).says(LOGIN)
+        bench.says("reboot: Restarting system", after_s=5)
+    return bench
+
+
+def test_a_kernel_that_does_not_come_to_user_space_is_not_finished_after_three_minutes() -> None:
+    bench = Bench().says(U_BOOT, KERNEL, "[    1.0] Waiting for root device...").waits(179)
+    assert bench.hits("boot.not_finished") == []
+
+    hits = bench.waits(300).hits("boot.not_finished")
+    assert [(hit.severity, hit.seq, hit.block_first) for hit in hits] == [("error", 3, 1)]
+    assert hits[0].title == "the boot is not finished after 180 s"
+    assert hits[0].raw == b"[    1.0] Waiting for root device..."
+
+
+def test_three_times_the_boards_own_time_is_waited_for_once_it_is_known() -> None:
+    bench = boots(Bench()).says(U_BOOT, KERNEL, INIT, "[   3.1] net: waiting", after_s=5)
+
+    assert bench.waits(89).hits("boot.not_finished") == []
+    hit = bench.waits(2).hits("boot.not_finished")[0]
+    assert hit.title == "the boot is not finished after 90 s, 30 s as a rule"
+
+
+def test_what_earlier_runs_learned_of_a_board_counts() -> None:
+    watch = PortWatch("dut1", bundled(), boots_took_s=[24.0, 25.0, 40.0])
+    bench = Bench()
+    bench.watch = watch
+    bench.says(U_BOOT, KERNEL, INIT)
+
+    assert bench.waits(119).hits("boot.not_finished") == []
+    assert "40 s as a rule" in bench.waits(2).hits("boot.not_finished")[0].title
+
+
+def test_a_board_that_never_shows_a_ready_line_is_not_expected_to() -> None:
+    bench = Bench().says(U_BOOT, KERNEL, INIT, "app: started").waits(600)
+
+    assert bench.hits("boot.not_finished") == []
+    assert Bench().says(ZEPHYR, "app: started").waits(600).hits("boot.not_finished") == []
+
+
+def test_a_fault_a_person_at_the_prompt_a_shutdown_or_a_lost_port_explains_an_unfinished_boot() -> (
+    None
+):
+    faulty, stopped, down, lost, flashed = (boots(Bench()).says(U_BOOT, KERNEL) for _ in range(5))
+    faulty.says("[    2.0] Kernel panic - not syncing: x")
+    stopped.prompts("=> ")
+    down.says("reboot: System halted")
+    lost.watch.lost(lost.now)
+    flashed.watch.marked("flash", flashed.now)
+
+    for bench in (faulty, stopped, down, lost):
+        assert bench.waits(600).hits("boot.not_finished") == []
+    assert flashed.waits(119).hits("boot.not_finished") == []
+
+
+def test_a_kernel_that_a_person_starts_at_the_prompt_must_get_ready_all_the_same() -> None:
+    bench = Bench().says(U_BOOT).prompts("=> ").waits(600).says("=> boot", KERNEL).waits(181)
+
+    assert bench.hits("boot.not_finished")[0].title == "the boot is not finished after 180 s"
+
+
+# Hits, answers and numbers of one's own
+
+
+def own() -> Bench:
+    return Bench(matcher=Matcher(parse_rules(OWN)))
+
+
+def test_a_rule_that_hits_too_often_is_a_fault_of_its_own() -> None:
+    slow, fast = own(), own()
+    for number in range(12):
+        slow.says(f"pump {number} again", after_s=3)
+        fast.says(f"pump {number} again", after_s=1)
+    hits = fast.hits("mine.retries")
+
+    assert slow.hits("mine.retries") == []
+    assert [(hit.seq, hit.block_first, hit.severity) for hit in hits] == [
+        (5, 1, "error"),
+        (10, 6, "error"),
+    ]
+    assert hits[0].title == "5 times in 10 s: pump 4 is tried again"
+
+
+def test_a_rate_of_a_rule_that_does_not_exist_is_a_problem() -> None:
+    with pytest.raises(TomlError, match=r"detector mine\.retries .*mine\.other is no rule"):
+        parse_rules(OWN.replace('rules = ["mine.retry"]', 'rules = ["mine.other"]'))
+
+
+def test_what_does_not_follow_in_time_is_told_once_at_the_line_that_asked() -> None:
+    bench = own().says("x", "AT> CSQ").waits(4)
+    assert bench.hits("mine.no_answer") == []
+
+    hits = bench.waits(60).hits("mine.no_answer")
+    assert [(hit.title, hit.seq, hit.raw) for hit in hits] == [
+        ("the modem does not answer", 2, b"AT> CSQ")
+    ]
+
+
+def test_an_answer_in_time_or_a_new_start_ends_the_wait_and_a_late_answer_does_not() -> None:
+    good = own().says("AT> CSQ").says("OK", after_s=4).waits(60)
+    late = own().says("AT> CSQ").says("OK", after_s=6).waits(60)
+    started = own().says("AT> CSQ").says("MINE ROM", after_s=1).waits(60)
+    twice = own().says("AT> A", "at> B").says("OK", after_s=2).waits(60)
+
+    assert [len(b.hits("mine.no_answer")) for b in (good, late, started, twice)] == [0, 1, 0, 0]
+
+
+def test_a_number_beyond_its_limit_is_told_once_until_it_is_good_again() -> None:
+    bench = own().says("vdd=3.30").says("vdd=2.91", after_s=1)
+    assert bench.hits("mine.supply") == [], "one reading may be a glitch"
+
+    bench.says("vdd=2.89", "vdd=2.80", after_s=1)
+    hits = bench.hits("mine.supply")
+    assert [(hit.title, hit.seq, hit.block_first) for hit in hits] == [
+        ("supply_volts is 2.89 V, below 3 V", 3, 2)
+    ]
+    assert bench.watch.gauges == {"supply_volts": 2.8}
+    bench.says("vdd=3.3", "vdd=3.7", "vdd=3.8", after_s=1)
+    assert [hit.fields["limit"] for hit in bench.hits("mine.supply")] == ["below 3", "above 3.6"]
+
+
+@pytest.mark.parametrize("text", ["vdd=1e999", "vdd=3.3.3", "vdd=5e", "vdd=" + "9" * 400])
+def test_what_is_no_number_is_no_reading(text: str) -> None:
+    bench = own().says(text, text)
+
+    assert (bench.watch.gauges, bench.hits("mine.supply")) == ({}, [])
+
+
+def test_own_detectors_are_quiet_after_a_flash() -> None:
+    bench = own()
+    bench.watch.marked("flash", bench.now)
+    bench.says("vdd=1", "vdd=1", "AT> X", *["pump 1 again"] * 6).waits(60)
+
+    assert [f.trigger for f in bench.found if isinstance(f, Hit)] == ["mine.retry"] * 6
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        ("(?P<value>", "(?P<volts>", "`fields` must have a group"),
+        ("below = 3.0", "below = 3.6", "`below` must be less than `above`"),
+        ("within_s = 5", "within_s = 0", "within_s"),
+        ('name = "supply_volts"', 'name = "Supply volts"', "name"),
+    ],
+)
+def test_a_detector_that_cannot_work_is_refused(before: str, after: str, problem: str) -> None:
+    with pytest.raises(TomlError) as told:
+        parse_rules(OWN.replace(before, after))
+
+    assert problem in str(told.value)
+
+
+# The port itself
+
+
+def tty(state: PortState = "up", device: str = "/dev/ttyUSB0") -> Bench:
+    return Bench(WatchOptions(bit_rate=115200)).is_port(state, device=device)
+
+
+def port_hits(bench: Bench) -> list[tuple[str, str]]:
+    return [(f.trigger, f.severity) for f in bench.found if isinstance(f, Hit)]
+
+
+def test_an_adapter_that_vanishes_from_a_talking_board_is_told_once() -> None:
+    bench = tty().says("x", after_s=9).is_port("absent", UNPLUGGED, "").waits(1)
+    assert port_hits(bench) == []
+
+    bench.waits(60).is_port("absent", "no such file", "").waits(600)
+    hit = bench.hits("link.port_vanished")[0]
+    assert port_hits(bench) == [("link.port_vanished", "warning")]
+    assert (hit.title, hit.seq) == ("the serial adapter vanished and has not come back", 1)
+    assert hit.fields == {"problem": UNPLUGGED, "device": "/dev/ttyUSB0", "gone_s": "2.0"}
+
+
+def test_native_usb_that_goes_and_comes_back_is_a_reset_of_the_board() -> None:
+    bench = tty(device="/dev/ttyACM3").waits(900).is_port("absent", UNPLUGGED, "").waits(0.8)
+    hit = bench.is_port("up", device="/dev/ttyACM3").hits("link.port_vanished")[0]
+
+    assert hit.severity == "warning", "though it was silent"
+    assert hit.title == "the board's own USB vanished and came back 0.8 s later"
+
+
+def test_an_adapter_of_a_board_that_was_silent_is_only_noted() -> None:
+    bench = tty().says("x").waits(90).is_port("absent", UNPLUGGED, "").waits(9)
+
+    assert port_hits(bench) == [("link.port_vanished", "note")]
+
+
+def test_a_port_that_was_never_there_or_leaves_on_purpose_has_not_vanished() -> None:
+    never = tty("absent").waits(9).is_port("busy", "in use").waits(9)
+    down = tty().says("reboot: Power down").is_port("absent", UNPLUGGED, "").waits(9)
+    flashed = tty().says("x")
+    flashed.watch.marked("flash", flashed.now)
+    flashed.is_port("absent", UNPLUGGED, "").waits(9)
+    released = tty().says("x").is_port("released").waits(9)
+    program = Bench().is_port("up").says("x").is_port("absent", "ended: 0").waits(9)
+
+    for bench in (never, down, flashed, released, program):
+        assert port_hits(bench) == []
+
+
+def test_flapping_is_told_when_the_reader_says_so_and_again_only_after_it_was_steady() -> None:
+    bench = tty().says("x").is_port("flapping", "hung up: 10 times within 30 s")
+    bench.waits(5).is_port("flapping", "hung up: 10 times within 30 s").waits(60)
+    assert port_hits(bench) == [("link.flapping", "error")]
+
+    bench.is_port("up").is_port("flapping", "hung up: 10 times within 30 s")
+    assert len(bench.hits("link.flapping")) == 2
+
+
+def test_a_second_reader_is_named_and_is_neither_a_vanished_port_nor_garbage() -> None:
+    bench = tty().says("x").is_port("absent", THIEF, "").waits(0.3).is_port("up").waits(9)
+
+    assert port_hits(bench) == [("link.second_reader", "error")]
+    assert "fuser -v /dev/ttyUSB0" in bench.hits("link.second_reader")[0].fields["problem"]
+
+
+def test_other_rules_do_not_make_the_port_forget_its_state() -> None:
+    bench = tty().says("x")
+    bench.watch.swap(bundled())
+    bench.is_port("absent", UNPLUGGED, "").waits(9)
+
+    assert port_hits(bench) == [("link.port_vanished", "warning")]

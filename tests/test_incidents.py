@@ -265,6 +265,16 @@ def test_a_panic_some_seconds_after_a_settled_oops_belongs_to_it() -> None:
     assert (incident.trigger, incident.severity) == ("linux.oops", "critical")
 
 
+def test_a_panic_some_seconds_after_a_settled_storm_is_an_incident_of_its_own() -> None:
+    incidents = Incidents(1)
+    incidents.found(hit(0, "rate.interrupt_storm", seq=5, severity="error"))
+    run(incidents, 0, 6)
+    incidents.found(hit(7, "cortexm.hardfault_dump", seq=80, continues=True))
+
+    storm, fault = incidents.open()
+    assert (storm.trigger, fault.trigger) == ("rate.interrupt_storm", "cortexm.hardfault_dump")
+
+
 def test_the_root_cause_stays_once_it_has_settled() -> None:
     incidents = Incidents(1)
     incidents.found(hit(0, "link.rx_overrun_host", severity="warning"))

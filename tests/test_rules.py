@@ -130,9 +130,8 @@ def test_a_detector_of_no_known_kind_lists_the_kinds() -> None:
     text = '[[detector]]\nid = "mine.x"\nkind = "magic"\nseverity = "note"\n'
 
     told = problem_of(text)
-    assert told.startswith(
-        "detector mine.x (rules.d/mine.toml:3): kind must be one of boot_loop, counter"
-    )
+    assert told.startswith("detector mine.x (rules.d/mine.toml:3): kind must be one of ")
+    assert "boot_loop, counter, " in told
 
 
 def test_names_that_lead_nowhere_are_told() -> None:
@@ -251,7 +250,7 @@ def test_a_rule_and_a_detector_are_explained_in_words() -> None:
     assert "severity   critical" in rule
     assert "nobody cared" in rule
     assert "knowledge  linux/irq_nobody_cared" in rule
-    assert "`starts` unexpected starts" in detector
+    assert "3 unexpected starts within 120 s" in detector
     with pytest.raises(KeyError):
         explain_rule(loaded, "no.such")
 

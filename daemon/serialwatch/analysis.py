@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-import shutil
-import tempfile
 import time
-import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import BinaryIO
+from typing import Protocol
 
 from serialwatch.agent.analyst import investigate
 from serialwatch.agent.direct import DirectTools
@@ -20,41 +15,58 @@ from serialwatch.agent.knowledge import Knowledge
 from serialwatch.agent.skills import Registry
 from serialwatch.incidents import Incidents
 from serialwatch.lines import AUTO_CR_AFTER, MAX_LINE, Eol, Splitter
+from serialwatch.log_clock import LogClock
 from serialwatch.records import (
     SEVERITIES,
     Boot,
     Finding,
+    Hit,
     Incident,
     IncidentChange,
     Line,
     Lines,
     Report,
 )
+from serialwatch.triggers.ahead import MatcherAhead
 from serialwatch.triggers.matcher import Matcher
+from serialwatch.triggers.ruleset import (
+    BootLoopDetector,
+    ExpectDetector,
+    InterruptStormDetector,
+    NotFinishedDetector,
+    RateDetector,
+    RuleSet,
+    SilenceDetector,
+    StormDetector,
+)
 from serialwatch.triggers.watch import PortWatch
 
 PORT = "log"  # the name of the port in a report on a saved log
 CHUNK = 64 * 1024  # bytes
-NOMINAL_BIT_RATE = 115200  # bit/s: how fast time passes where no stamp tells it
 BEFORE_LINES = 400  # of an incident that its report may read
 AFTER_LINES = 300
+MOST_LINES = 2000  # of an incident itself, from its start on
+BESIDE_LINES = 20  # beside each line in which something was found
+MOST_JOINED = 4 * MAX_LINE  # bytes of a cut line that a report may read
 
-_PACKERS = {  # the first bytes of what each of them makes
-    b"\x1f\x8b": "gzip",
-    b"\xfd7zXZ\x00": "xz",
-    b"BZh": "bzip2",
-    b"\x28\xb5\x2f\xfd": "zstd",
-}
 _S = 1_000_000_000
-_BYTE_NS = 10 * _S // NOMINAL_BIT_RATE
-_STAMP = re.compile(
-    rb"^(?:\x1b\[[0-9;]*m)*(?:"
-    rb"\[ *(?P<s>\d{1,7})\.(?P<us>\d{6})\]"  # Linux
-    rb"|[EWIDV] \((?P<ms>\d{1,10})\) "  # ESP-IDF
-    rb"|\[(?P<h>\d\d):(?P<m>\d\d):(?P<sec>\d\d)\.(?P<z>\d{3})[,.]\d{3}\]"  # Zephyr
-    rb")",
-    re.MULTILINE,
-)
+_PUTTY = b"\n=~=~=~=~=~=~=~=~=~=~=~= PuTTY log "  # it begins to log, and appends
+_GOES_ON = re.compile(rb"\r(?=[^\r\n])")
+_FEW_LF = 2  # LFs that a log of CRs alone may have, of the program that began it
+_CR_PER_LF = 20
+_SPAN = re.compile(r" in \d+ s\b")
+
+
+class Source(Protocol):
+    """A log that can be read twice."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes, so many unless the log ends."""
+        ...
+
+    def seek(self, offset: int, /) -> int:
+        """Go back to the start, 0."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,34 +79,13 @@ class Analysis:
     ecosystems: tuple[str, ...]
     incidents: tuple[Incident, ...]  # in the order of their first line
     report: Report | None  # on the most severe one
+    around: tuple[Line, ...]  # lines around the fault that the report is on
     seconds: float
 
-
-@dataclass(slots=True)
-class _Clock:
-    """Time as the log tells it: by stamps in its lines, else by its bytes at a nominal rate."""
-
-    now_ns: int = _S
-    _stamp_ns: int | None = None
-
-    def passed(self, text: bytes) -> Iterator[tuple[bytes, int]]:
-        """Cut `text` where a stamp says that time went by; give each piece its time."""
-        start = 0
-        for match in _STAMP.finditer(text):
-            stamp_ns = _stamp_ns(match)
-            before, self._stamp_ns = self._stamp_ns, stamp_ns
-            if before is not None and stamp_ns - before > _S // 5:
-                at = match.start()
-                if at > start:
-                    yield text[start:at], self._step(text[start:at])
-                    start = at
-                self.now_ns += stamp_ns - before
-        if start < len(text):
-            yield text[start:], self._step(text[start:])
-
-    def _step(self, text: bytes) -> int:
-        self.now_ns += len(text) * _BYTE_NS
-        return self.now_ns
+    @property
+    def reported(self) -> Incident | None:
+        """Return the incident that the report is on."""
+        return most_severe(self.incidents)
 
 
 @dataclass(slots=True)
@@ -105,16 +96,19 @@ class _Numbers:
 
     def line_of(self, seq: int) -> int:
         """Return the line of the file."""
-        return seq - sum(cut <= seq for cut in self.cuts)
+        return seq - bisect_right(self.cuts, seq)
 
 
 class Pipeline:
     """Reads one log from front to back."""
 
     def __init__(self, matcher: Matcher, first_id: int = 1) -> None:
-        self._watch = PortWatch(PORT, matcher)
+        self._matcher = MatcherAhead(matcher)
+        self._of_starts = {n for n, use in enumerate(matcher.uses) if use.boots or use.causes}
+        self._watch = PortWatch(PORT, self._matcher)
         self._incidents = Incidents(first_id)
-        self._clock = _Clock()
+        self._clock = LogClock()
+        self._timing = _Timing.of(matcher.ruleset)
         self._found: dict[int, Incident] = {}
         self._splitter = Splitter("lf")
         self._numbers = _Numbers()
@@ -122,7 +116,7 @@ class Pipeline:
         self.size = 0
         self._starts: list[int] = []  # numbers of the lines that began a boot
 
-    def read(self, source: BinaryIO, progress: Callable[[int], None]) -> None:
+    def read(self, source: Source, progress: Callable[[int], None]) -> None:
         """Read all of it; `progress` gets the number of bytes of each step."""
         first = source.read(CHUNK)
         self._splitter = Splitter(eol_of(first))
@@ -133,12 +127,16 @@ class Pipeline:
             progress(len(chunk))
             chunk = source.read(CHUNK)
         if rest := self._splitter.partial():
-            self._take(rest + b"\n", 1)
+            self._take(rest + b"\n")
         self._end()
 
     def incidents(self) -> tuple[Incident, ...]:
         """Return what was found, numbered as the pieces are, in order."""
         return tuple(sorted(self._found.values(), key=lambda i: (i.block_first, i.id)))
+
+    def line_of(self, seq: int) -> int:
+        """Return the line of the file that a numbered piece stands in."""
+        return self._numbers.line_of(seq)
 
     def in_file(self, incident: Incident) -> Incident:
         """Return the incident with the file's own line numbers."""
@@ -182,11 +180,10 @@ class Pipeline:
 
     def _feed(self, chunk: bytes) -> None:
         """Feed a chunk; line by line where a line may be so long that it is cut."""
-        longest = max(map(len, chunk.split(b"\n")))
-        if self._splitter.partial_bytes + longest < MAX_LINE:
+        if not self._may_be_cut(chunk):
             text, count = self._splitter.feed(chunk)
             if count:
-                self._take(text, count)
+                self._take(text)
             return
         for part in chunk.splitlines(keepends=True):
             text, count = self._splitter.feed(part)
@@ -194,12 +191,37 @@ class Pipeline:
                 continue
             ends = part.endswith((b"\n", b"\r")) and not self._splitter.partial_bytes
             first_of_line = self.next_seq
-            self._take(text, count)
+            self._take(text)
             pieces = count if ends else count + 1
             self._numbers.cuts += range(first_of_line + 1, first_of_line + pieces)
 
-    def _take(self, text: bytes, count: int) -> None:
-        for part, mono_ns in self._clock.passed(text):
+    def _may_be_cut(self, chunk: bytes) -> bool:
+        """Tell whether a line is, with what is there of it, longer than lines may be."""
+        start = -self._splitter.partial_bytes  # of a line, seen from the chunk
+        while start + MAX_LINE <= len(chunk):
+            room = max(start, 0), start + MAX_LINE
+            end = chunk.rfind(b"\n", *room)
+            if self._splitter.eol == "cr":
+                end = max(end, chunk.rfind(b"\r", *room))
+            if end < 0:
+                return True
+            start = end + 1
+        return False
+
+    def _take(self, text: bytes) -> None:
+        """Take complete lines; at a header of PuTTY nobody had listened before."""
+        start = 0
+        while (header := text.find(_PUTTY, start)) >= 0:
+            self._pass(text[start : header + 1])
+            self._tell(self._watch.lost(self._clock.now_ns))
+            self._clock.interrupted()
+            start = header + 1
+        self._pass(text[start:] if start else text)
+
+    def _pass(self, text: bytes) -> None:
+        hits = self._matcher.look(text)
+        is_exact = any(pattern in self._of_starts for pattern, _ in hits)
+        for part, mono_ns in self._clock.passed(text, is_exact=is_exact):
             lines = part.count(b"\n")
             self._tell(self._watch.tick(mono_ns, mono_ns))
             fed = Lines(self.next_seq, lines, part, mono_ns, mono_ns)
@@ -210,30 +232,70 @@ class Pipeline:
 
     def _end(self) -> None:
         """Let what is open settle; what the board did after the end of the log is not known."""
-        for step in range(1, 8):
+        for step in range(1, 17):  # a vague match waits 10 s for a better one, then settles
             now_ns = self._clock.now_ns + step * _S
             self._tell(self._watch.tick(now_ns, now_ns))
             self._note(self._incidents.tick(now_ns, now_ns))
 
     def _tell(self, findings: list[Finding]) -> None:
         for finding in findings:
+            told: Finding | None = finding
             if isinstance(finding, Boot):
                 self._starts.append(finding.seq)
-            self._note(self._incidents.found(finding))
+                self._clock.restarted()
+            elif isinstance(finding, Hit) and not self._clock.is_known:
+                told = self._timing.untimed(finding)
+            if told is not None:
+                self._note(self._incidents.found(told))
 
     def _note(self, changes: list[IncidentChange]) -> None:
         for change in changes:
             self._found[change.incident.id] = change.incident
 
 
+@dataclass(frozen=True, slots=True)
+class _Timing:
+    """Which detectors tell of time; where no stamp tells it, they have nothing to tell."""
+
+    rates: frozenset[str]  # ids of those that say how often or how long
+    loops: frozenset[str]  # and of those that also say it
+
+    @classmethod
+    def of(cls, ruleset: RuleSet) -> _Timing:
+        """Return the detectors of a rule set."""
+        rates = (
+            StormDetector, SilenceDetector, InterruptStormDetector, RateDetector, ExpectDetector,
+            NotFinishedDetector,
+        )  # fmt: skip
+        return cls(
+            frozenset(d.id for d in ruleset.detectors if isinstance(d, rates)),
+            frozenset(d.id for d in ruleset.detectors if isinstance(d, BootLoopDetector)),
+        )
+
+    def untimed(self, hit: Hit) -> Hit | None:
+        """Return a hit without the time it would tell, None if that is all it tells."""
+        if hit.trigger in self.rates and hit.fields.get("per_s") != "0":
+            return None
+        if hit.trigger in self.loops:
+            lines = f" in {hit.seq - hit.block_first + 1} lines"
+            fields = {name: value for name, value in hit.fields.items() if name != "seconds"}
+            return replace(hit, title=_SPAN.sub(lines, hit.title), fields=fields)
+        return hit
+
+
 def eol_of(first: bytes) -> Eol:
     """Return how the lines of a log end, judged by its first bytes."""
-    is_cr = b"\r" in first and b"\n" not in first[: max(AUTO_CR_AFTER, first.find(b"\r") + 2)]
-    return "cr" if is_cr and first.count(b"\r") > first.count(b"\n") else "lf"
+    lfs, crs = first.count(b"\n"), first.count(b"\r")
+    if crs <= lfs:
+        return "lf"
+    if b"\n" not in first[: max(AUTO_CR_AFTER, first.find(b"\r") + 2)]:
+        return "cr"
+    alone = len(_GOES_ON.findall(first))
+    return "cr" if alone >= _CR_PER_LF * max(lfs - _FEW_LF, 1) else "lf"
 
 
 async def analyze(
-    source: BinaryIO,
+    source: Source,
     matcher: Matcher,
     registry: Registry,
     knowledge: Knowledge,
@@ -241,15 +303,36 @@ async def analyze(
 ) -> Analysis:
     """Analyze a log that can be read twice; memory does not grow with its size."""
     began_s = time.monotonic()
+    pipeline = read_log(source, matcher, progress)
+    return await report_on(pipeline, source, registry, knowledge, began_s)
+
+
+def read_log(source: Source, matcher: Matcher, progress: Callable[[int], None]) -> Pipeline:
+    """Read a log to its end; `progress` gets the bytes of each step, and may raise to stop it."""
     pipeline = Pipeline(matcher)
     pipeline.read(source, progress)
+    return pipeline
+
+
+async def report_on(
+    pipeline: Pipeline,
+    source: Source,
+    registry: Registry,
+    knowledge: Knowledge,
+    began_s: float,
+) -> Analysis:
+    """Report on what was found in a log, with the lines read again from its start."""
     found = pipeline.incidents()
-    report = None
+    report: Report | None = None
+    around: tuple[Line, ...] = ()
     if chosen := most_severe(found):
         source.seek(0)
         lines = _window(source, chosen, pipeline)
+        chosen = pipeline.in_file(chosen)
         async with DirectTools(PORT, lines, registry, knowledge) as tools:
             report = await investigate(chosen, tools.open("analyze"), "settled", None)
+        at = chosen.first_seq or chosen.block_first
+        around = tuple(line for line in lines if abs(line.seq - at) <= BESIDE_LINES)
     return Analysis(
         lines=pipeline.lines,
         size=pipeline.size,
@@ -257,101 +340,72 @@ async def analyze(
         ecosystems=pipeline.ecosystems,
         incidents=tuple(map(pipeline.in_file, found)),
         report=report,
+        around=around,
         seconds=time.monotonic() - began_s,
     )
 
 
-def most_severe(incidents: tuple[Incident, ...]) -> Incident | None:
+def most_severe(incidents: Sequence[Incident]) -> Incident | None:
     """Return the incident to report on: the most severe one, the first of them."""
     return max(incidents, key=lambda i: SEVERITIES.index(i.severity), default=None)
 
 
-def _window(source: BinaryIO, incident: Incident, pipeline: Pipeline) -> list[Line]:
+def _window(source: Source, incident: Incident, pipeline: Pipeline) -> list[Line]:
     """Return the lines around an incident, read again from the start of the log."""
-    first = max(1, incident.block_first - BEFORE_LINES)
-    last = max(incident.last_seq, incident.outcome_seq) + AFTER_LINES
+    ranges = _ranges(incident)
     found: list[Line] = []
     chunk = source.read(CHUNK)
     splitter = Splitter(eol_of(chunk))
     seq = 1
-    while chunk and seq <= last:
+    while ranges:
         text, count = splitter.feed(chunk)
-        if seq + count > first:
-            found += _lines(text, seq, first, last, pipeline.boot_of)
+        if not chunk and splitter.partial_bytes:
+            text, count = splitter.partial() + b"\n", 1
+        if seq + count > ranges[0][0]:
+            found += _lines(text, seq, ranges, pipeline.boot_of)
         seq += count
+        ranges = [(first, last) for first, last in ranges if last >= seq]
+        if not chunk:
+            break
         chunk = source.read(CHUNK)
-    if not chunk and splitter.partial_bytes and seq <= last:
-        found += _lines(splitter.partial() + b"\n", seq, first, last, pipeline.boot_of)
-    return found
+    return _joined(found, pipeline.line_of)
+
+
+def _ranges(incident: Incident) -> list[tuple[int, int]]:
+    """Return which lines a report may want, in order: an incident may span the whole log."""
+    first, last = incident.block_first, max(incident.last_seq, incident.outcome_seq)
+    wanted = [
+        (first - BEFORE_LINES, min(last, first + MOST_LINES) + AFTER_LINES),
+        (last - AFTER_LINES, last + AFTER_LINES),
+    ]
+    seen = {incident.first_seq, incident.last_seq, incident.outcome_seq}
+    for hit in incident.hits:
+        seen.update((hit.first_seq, hit.last_seq, *hit.samples))
+    wanted += [(seq - BESIDE_LINES, seq + BESIDE_LINES) for seq in seen if seq]
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(wanted):
+        if merged and start <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
 
 
 def _lines(
-    text: bytes, seq: int, first: int, last: int, boot_of: Callable[[int], int]
+    text: bytes, seq: int, ranges: Sequence[tuple[int, int]], boot_of: Callable[[int], int]
 ) -> Iterator[Line]:
     for number, raw in enumerate(text.split(b"\n")[:-1], seq):
-        if first <= number <= last:
+        if any(first <= number <= last for first, last in ranges):
             yield Line(PORT, number, raw.rstrip(b"\r"), boot_of(number), 0, 0, 0)
 
 
-def _stamp_ns(match: re.Match[bytes]) -> int:
-    if match["s"]:
-        return int(match["s"]) * _S + int(match["us"]) * 1000
-    if match["ms"]:
-        return int(match["ms"]) * 1_000_000
-    seconds = (int(match["h"]) * 60 + int(match["m"])) * 60 + int(match["sec"])
-    return seconds * _S + int(match["z"]) * 1_000_000
-
-
-def open_log(path: str | Path) -> BinaryIO:
-    """Open a saved log so that it can be read twice, unpacked if it is a gzip file.
-
-    Raises:
-        OSError: missing, not readable, or packed in a way that is not unpacked here.
-
-    """
-    return readable_twice(open(path, "rb"))
-
-
-def readable_twice(source: BinaryIO) -> BinaryIO:
-    """Return what an open log, pipe or gzip file holds as a file; raises as `open_log`."""
-    if not source.seekable():
-        with source:
-            source = _kept(source)
-    start = source.read(max(map(len, _PACKERS)))
-    source.seek(0)
-    packer = next((name for magic, name in _PACKERS.items() if start.startswith(magic)), None)
-    if packer == "gzip":
-        return _Gzip(source)  # type: ignore[return-value]  # reads and seeks
-    if packer is not None:
-        source.close()
-        raise OSError(
-            f"packed by {packer}: unpack it first: {packer} -dc FILE | serialwatch analyze -"
-        )
-    return source
-
-
-def _kept(source: BinaryIO) -> BinaryIO:
-    kept = tempfile.TemporaryFile()  # noqa: SIM115 -- its reader closes it
-    shutil.copyfileobj(source, kept, 1 << 20)
-    kept.seek(0)
-    return kept
-
-
-class _Gzip(gzip.GzipFile):
-    """A gzip file whose damage is an OSError, whichever part of it is damaged."""
-
-    def __init__(self, packed: BinaryIO) -> None:
-        super().__init__(fileobj=packed, mode="rb")
-        self._packed = packed
-
-    def read(self, size: int | None = -1) -> bytes:
-        try:
-            return super().read(size)
-        except EOFError as exc:
-            raise OSError("damaged: the file ends before its gzip data does") from exc
-        except (zlib.error, gzip.BadGzipFile) as exc:
-            raise OSError(f"damaged gzip data: {exc}") from exc
-
-    def close(self) -> None:
-        super().close()
-        self._packed.close()  # GzipFile closes only what it opened itself
+def _joined(pieces: Sequence[Line], line_of: Callable[[int], int]) -> list[Line]:
+    """Return pieces as lines of the file; of a very long line the rest is left out."""
+    lines: list[Line] = []
+    for piece in pieces:
+        number = line_of(piece.seq)
+        if not lines or lines[-1].seq != number:
+            lines.append(replace(piece, seq=number))
+        elif len(lines[-1].raw) + len(piece.raw) <= MOST_JOINED:
+            lines[-1] = replace(lines[-1], raw=lines[-1].raw + piece.raw)
+    return lines

@@ -38,6 +38,7 @@ MAX_OPEN = 200  # unresolved incidents a port; then the oldest is resolved
 MAX_KEYS = 4096  # a port; then the key unseen for longest is forgotten
 MAX_HELD = 100  # vague matches a port that wait for a better one; then they count
 SWEEP_NS = 1 * S
+_NO_CRASH = ("rate.", "link.")  # a panic long after one of these does not go on with it
 
 
 @dataclass(slots=True)
@@ -277,7 +278,8 @@ class Incidents:
     def _follow_up(self, port: _Port, hit: Hit) -> OpenIncident | None:
         """Find a settled incident that a new fault only goes on with."""
         for live in reversed(port.live.values()):
-            if hit.continues and not live.is_decided and live.is_fresh_fault(hit.mono_ns):
+            goes_on = hit.continues and not live.is_decided and live.is_fresh_fault(hit.mono_ns)
+            if goes_on and not live.primary.trigger.startswith(_NO_CRASH):
                 return live
             # A fault that came again prints again what it printed then, in other words perhaps.
             if (

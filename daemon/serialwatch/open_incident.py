@@ -181,12 +181,15 @@ class OpenIncident:
         """Count a hit; return whether it made another one the root cause."""
         self._count(hit)
         tally = self._tallies.get(hit.trigger)
+        before = tally.severity if tally is not None else None
         if tally is None:
             self._tallies[hit.trigger] = tally = _Tally(hit, hit.severity, hit.seq, hit.utc_ns)
             tally.sample(hit.seq)
         else:
             tally.add(hit)
-        self._severity = self._worst()
+        is_news = tally.severity != before  # else it changes neither the worst nor the root cause
+        if is_news:
+            self._severity = self._worst()
         self.last_mono_ns = max(self.last_mono_ns, hit.mono_ns)
         self.last_utc_ns = hit.utc_ns
         self.untold_seq = self.untold_seq or hit.seq
@@ -202,7 +205,7 @@ class OpenIncident:
         self.last_seq = max(self.last_seq, hit.seq)
         if hit.opens_block:
             self.open_blocks.add(hit.trigger)
-        return self._choose()
+        return is_news and self._choose()
 
     def end_block(self, trigger: str, last_seq: int, mono_ns: int) -> None:
         """Note that the lines of one fault are complete."""

@@ -87,6 +87,8 @@ def parse_toml(text: str, path: str) -> TomlFile:
         at = line.group(1) if line else str(text.count("\n") + 1)
         words = re.sub(r" \(at (line \d+, column (\d+)|end of document)\)", r"", str(exc))
         raise TomlError([f"{path}:{at}: not TOML: {words[:1].lower()}{words[1:]}"]) from exc
+    except (RecursionError, ValueError) as exc:  # thousands of brackets, or of digits
+        raise TomlError([f"{path}:1: not TOML that can be read: {exc}"]) from exc
 
 
 _HEADER = re.compile(r"^\s*(\[\[?)\s*([^\]#]+?)\s*\]\]?\s*(?:#.*)?$")

@@ -45,6 +45,10 @@ class Figure:
     goal: str
     is_met: bool
 
+    def row(self) -> str:
+        mark = "" if self.is_met else "   MISSED"
+        return f"{self.name:42} {self.value:10.2f} {self.unit:12} {self.goal}{mark}"
+
 
 class Boards:
     """Ptys that stand for boards."""
@@ -372,11 +376,7 @@ def main() -> None:
         for figure in part:
             figures.append(figure)
             if not asked.json:
-                mark = "" if figure.is_met else "   MISSED"
-                print(
-                    f"{figure.name:42} {figure.value:10.2f} {figure.unit:12} {figure.goal}{mark}",
-                    flush=True,
-                )
+                print(figure.row(), flush=True)
     document = {
         "machine": {"cores": os.cpu_count(), "python": sys.version.split()[0]},
         "figures": [figure.__dict__ for figure in figures],

@@ -259,7 +259,8 @@ def _distinct(lines: Iterable[Line]) -> Iterable[Line]:
 
 _SHOWS_LOGS = re.compile(
     r"(?:^|[;&|] *|sudo )"
-    r"(?:dmesg|journalctl|logread|z?cat|z?grep|egrep|rg|less|more|tail|head|strings)(?: |$)"
+    r"(?:dmesg|journalctl|logread|z?cat|z?grep|egrep|rg|less|more|tail|head|strings)"
+    r"(?: (?!/dev/(?:zero|u?random)\b)|$)"
 )
 _LIKE_OURS = re.compile(
     r"\b[a-z0-9][a-z0-9_-]{0,31}:L\d+\b|\bL\d{2,}\b|\b[Bb]oot #\d+|\b[Ii]ncident #\d+"

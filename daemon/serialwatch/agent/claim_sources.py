@@ -11,29 +11,39 @@ from serialwatch.records import Incident, Line
 
 
 class Sources:
-    """Texts in which a claim's numbers and names must be found."""
+    """Texts in which a claim's numbers and names must be found.
+
+    A number of a knowledge page counts only beside a word that stands beside it there, too: pages
+    are full of numbers that say nothing about this board.
+    """
 
     def __init__(
-        self, texts: Iterable[str], counts: frozenset[int], spans_s: Sequence[float]
+        self,
+        texts: Iterable[str],
+        counts: frozenset[int],
+        spans_s: Sequence[float],
+        pages: Iterable[str] = (),
     ) -> None:
         self.text = normal("\n".join(texts)).lower()
+        self.pages = normal("\n".join(pages)).lower()
         self.counts = counts
         self.spans_s = spans_s
         self.numbers = _numbers_in(self.text)
 
     def with_texts(self, texts: Iterable[str]) -> Sources:
         """Return these and more."""
-        return Sources([self.text, *texts], self.counts, self.spans_s)
+        return Sources([self.text, *texts], self.counts, self.spans_s, [self.pages])
 
     def missing(self, text: str) -> str:
         """Return the first number or mixed name of `text` that is not here, "" for none."""
-        for token in _TOKEN.finditer(normal(text).lower()):
-            word = token.group()
+        words: list[str] = _TOKEN.findall(normal(text).lower())
+        for word, before, after in zip(words, ["", *words], [*words[1:], ""], strict=False):
             if word in _NUMBER_WORDS:
-                if not self._has_number(str(_NUMBER_WORDS[word])):
+                number = str(_NUMBER_WORDS[word])
+                if not (self._has_number(number) or self._on_page(word, before, after)):
                     return word
             elif word[0].isdigit():
-                if not self._has_number(word):
+                if not (self._has_number(word) or self._on_page(word, before, after)):
                     return word
             elif (
                 any(c.isdigit() for c in word) or _HEX_WORD.fullmatch(word)
@@ -43,9 +53,14 @@ class Sources:
 
     def has_name(self, word: str) -> bool:
         """Tell whether a name stands here as a word of its own."""
-        return (
-            re.search(rf"(?<![a-z0-9]){re.escape(word.lower())}(?![a-z0-9])", self.text) is not None
-        )
+        name = re.compile(rf"(?<![a-z0-9]){re.escape(word.lower())}(?![a-z0-9])")
+        return any(name.search(text) for text in (self.text, self.pages))
+
+    def _on_page(self, number: str, before: str, after: str) -> bool:
+        exact = rf"(?<!\w)(?<!\d\.){re.escape(number)}(?!\w|\.\d)"
+        pairs = [rf"{re.escape(before)}\W{{1,3}}{exact}"] if before else []
+        pairs += [rf"{exact}\W{{0,3}}{re.escape(after)}(?!\w)"] if after else []
+        return any(re.search(pair, self.pages) for pair in pairs)
 
     def _has_name(self, word: str) -> bool:
         if _HEX_WORD.fullmatch(word) and int(word, 16) in self.numbers:

@@ -23,6 +23,7 @@ from serialwatch.agent.case import Surroundings
 from serialwatch.agent.context import CtxServer, Submit
 from serialwatch.agent.core_link import CoreError, CoreLink
 from serialwatch.agent.knowledge import Knowledge, load_knowledge
+from serialwatch.agent.novel_watch import NovelWatch
 from serialwatch.agent.queue import Work, WorkQueue
 from serialwatch.agent.results import RefusedError
 from serialwatch.agent.role import Role, RoleError, load_role
@@ -139,6 +140,8 @@ class Agent:
             loop.run_in_executor(self._loader, _role, setup),
         )
         self._pages = page_texts(self._knowledge)
+        novel = NovelWatch(self._archive, setup.state_dir / "log", link)
+        self._spawn(novel.run(), "new lines")
         if self._asks_models:
             self._loader.submit(importlib.import_module, MODEL_RUN)
         return self

@@ -256,9 +256,10 @@ class _Check:
             json.dumps(self.results[name], ensure_ascii=False, default=str)
             for name in {name for c in conclusions for name in c.results}
         ]
-        texts += [self.pages[page] for page in {page for c in conclusions for page in c.knowledge}]
         texts += [line.port for line in cited.values()]
-        return Sources(texts, counts_of(cited.values(), self.ledger), spans_s_of(cited.values()))
+        counts, spans_s = counts_of(cited.values(), self.ledger), spans_s_of(cited.values())
+        pages = {page for c in conclusions for page in c.knowledge}
+        return Sources(texts, counts, spans_s, [self.pages[page] for page in pages])
 
     def _verdict(self, draft: Report, kept: Sequence[Conclusion]) -> tuple[Verdict, float]:
         confidence = min(max(draft.confidence, 0.0), 1.0)

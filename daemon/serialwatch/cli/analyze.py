@@ -3,29 +3,69 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import BinaryIO
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 
 import click
+from rich.console import Console
 from rich.text import Text
 
-from serialwatch.agent.knowledge import load_knowledge
-from serialwatch.agent.skills import load_skills
-from serialwatch.analysis import PORT, Analysis, most_severe, open_log, readable_twice
-from serialwatch.analysis import analyze as analyze_log
+from serialwatch.agent.knowledge import Knowledge, load_knowledge
+from serialwatch.agent.skills import Registry, load_skills
+from serialwatch.analysis import Analysis, most_severe, read_log, report_on
 from serialwatch.bundled import bundled_dir, search_path
-from serialwatch.cli.errors import WRONG_USE, CliError
+from serialwatch.cli.errors import WRONG_USE
 from serialwatch.cli.options import json_option
-from serialwatch.cli.rules import load_installed
-from serialwatch.cli.show_report import About, report_lines
-from serialwatch.cli.tables import SEVERITY_STYLES, Column, Row, console, safe, table, width_of
-from serialwatch.cli.times import local_now
-from serialwatch.records import SEVERITIES, Incident, Severity
+from serialwatch.cli.rules_load import load_installed, matcher_of
+from serialwatch.cli.show_analysis import counted, show_faults, show_report, shown_name
+from serialwatch.cli.tables import console, safe, shorten
+from serialwatch.records import SEVERITIES, Severity
+from serialwatch.saved_log import SavedLog, logs_below, open_log, readable_twice
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.wire import Json, report_to_json
+
+_LONG_BYTES = 8_000_000  # from that size on a log is worth a progress bar
+_STEP_BYTES = 1_000_000  # between two moves of the bar
+_MOST_NAMES = 5  # of files that were skipped
+
+
+@dataclass(slots=True)
+class _Worst:
+    """The most severe fault of several logs."""
+
+    name: str = ""
+    found: Analysis | None = None
+
+    def see(self, name: str, found: Analysis) -> None:
+        """Take what was found in a log; the first of equals stays."""
+        if _rank(found) > (_rank(self.found) if self.found else -1):
+            self.name, self.found = name, found
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads logs with the rules and skills that are installed."""
+
+    matcher: Matcher
+    registry: Registry
+    knowledge: Knowledge
+
+    def found(self, name: str) -> Analysis:
+        """Analyze one log; an OSError says why that cannot be."""
+        began_s = time.monotonic()
+        with _opened(name) as log:
+            with _watched(name, log) as progress:
+                pipeline = read_log(log, self.matcher, progress)
+            done = report_on(pipeline, log, self.registry, self.knowledge, began_s)
+            return asyncio.run(done)
 
 
 @click.command()
@@ -37,40 +77,177 @@ from serialwatch.wire import Json, report_to_json
 )
 @json_option
 def analyze(files: tuple[str, ...], fail_on: Severity | None, as_json: bool) -> int:
-    """Find the faults in saved console logs; `-` reads standard input.
+    """Find the faults in saved console logs, and explain the worst.
 
-    The lines of the report are numbered as in the file.
+    FILE may be a folder, which is searched for logs, or `-` for standard input. What gzip, zstd,
+    xz or bzip2 packed is unpacked. Lines are numbered as in the file.
     """
-    matcher = Matcher(load_installed())
-    registry = load_skills([bundled_dir("skills")])
-    knowledge = load_knowledge(search_path("knowledge"))
-    fails, is_read = False, True
-    for name in files:
-        with _opened(name) as source:
-            found = asyncio.run(analyze_log(source, matcher, registry, knowledge))
+    reader = _Reader(
+        matcher_of(load_installed()),
+        load_skills([bundled_dir("skills")]),
+        load_knowledge(search_path("knowledge")),
+    )
+    gc.freeze()  # rules are many objects, which the collector would walk again and again
+    out = _Out(as_json)
+    logs = list(_logs(files, out))
+    out.is_alone = len(logs) == 1 and not out.has_failed
+    fails = False
+    for name in logs:
         try:
-            if is_read and as_json:
-                click.echo(json.dumps(_json(name, found)))
-            elif is_read:
-                _show(name, found)
-        except (BrokenPipeError, SystemExit):  # rich raises the latter; the verdict still counts
-            is_read = False
+            found = reader.found(name)
+        except OSError as exc:
+            out.fail(name, exc.strerror or str(exc))
+            continue
+        out.tell(name, found)
         fails |= fail_on is not None and any(
             SEVERITIES.index(i.severity) >= SEVERITIES.index(fail_on) for i in found.incidents
         )
-    return 1 if fails else 0
+    out.sum_up()
+    return WRONG_USE if out.has_failed else int(fails)
+
+
+class _Out:
+    """Tells what was found, as long as somebody reads it; the verdict counts all the same."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.is_alone = True  # one log was asked for
+        self.has_failed = False
+        self._as_json = as_json
+        self._is_read = True
+        self._worst = _Worst()
+        self._read = self._with_faults = 0
+
+    def fail(self, name: str, why: str) -> None:
+        """Tell that a log cannot be read."""
+        self.has_failed = True
+        with self._reader():
+            if self._as_json and self._is_read:
+                click.echo(json.dumps({"file": name, "error": why}))
+        self.word(f"{shown_name(name) or repr(name)}: {why}")
+
+    def word(self, words: str) -> None:
+        """Tell something beside what was found."""
+        with suppress(OSError):  # closed or full: what was found is what matters
+            click.echo(f"serialwatch: {words}", err=True)
+
+    def tell(self, name: str, found: Analysis) -> None:
+        """Tell what was found in a log."""
+        with self._reader():
+            if self._as_json and self._is_read:
+                click.echo(json.dumps(_json(name, found)))
+            elif self._is_read:
+                show_faults(name, found, is_alone=self.is_alone)
+                if found.report and self.is_alone:
+                    show_report(name, found, found.report)
+        self._worst.see(name, found)
+        self._read += 1
+        self._with_faults += bool(found.incidents)
+
+    def sum_up(self) -> None:
+        """After several logs, tell of the worst fault."""
+        if self._as_json or self.is_alone or not self._read or not self._is_read:
+            return
+        with self._reader():
+            faults = f"faults in {self._with_faults} of them" if self._with_faults else "no fault"
+            words = f"{counted(self._read, 'log')}: {faults}"
+            found = self._worst.found
+            if found is None or found.report is None:
+                console().print(Text(words, "bold"))
+                return
+            words += f"; the worst is in {shown_name(self._worst.name)}"
+            console().print(Text(f"{words}\n", "bold"))
+            show_report(self._worst.name, found, found.report)
+
+    @contextmanager
+    def _reader(self) -> Iterator[None]:
+        """Note when nobody reads any more."""
+        try:
+            yield
+        except (BrokenPipeError, SystemExit):  # rich raises the latter
+            self._is_read = False
+
+
+def _logs(names: Sequence[str], out: _Out) -> Iterator[str]:
+    """Return the logs that were asked for, folders searched."""
+    for name in names:
+        if name == "-" or not Path(name).is_dir() or not name:
+            yield name
+            continue
+        try:
+            folder = logs_below(Path(name))
+        except OSError as exc:
+            out.fail(name, exc.strerror or str(exc))
+            continue
+        for refused in folder.unread:
+            out.fail(str(refused.filename), refused.strerror or str(refused))
+        if folder.skipped:
+            named = ", ".join(safe(path.name) for path in folder.skipped[:_MOST_NAMES])
+            more = len(folder.skipped) - _MOST_NAMES
+            rest = f" and {more} more" if more > 0 else ""
+            out.word(f"{safe(name)}: skipped what is no log: {named}{rest}")
+        if not folder.logs:
+            out.fail(name, "no log in this folder")
+        yield from map(str, folder.logs)
+
+
+def _opened(name: str) -> SavedLog:
+    if name != "-":
+        return open_log(name)
+    if sys.stdin.closed:
+        raise OSError("it has been read already")
+    return readable_twice(sys.stdin.buffer)
 
 
 @contextmanager
-def _opened(name: str) -> Iterator[BinaryIO]:
-    """Open a log; whatever the system says against it, then or later, is told with its name."""
+def _watched(name: str, log: SavedLog) -> Iterator[Callable[[int], None]]:
+    """Return what is to be called as reading goes on: it moves a bar and hears Ctrl-C.
+
+    Python raises in whatever runs; that may be a call from Hyperscan, which must not raise.
+    """
+    asked_to_stop: list[int] = []
+
+    def stop(signum: int, _frame: FrameType | None) -> None:
+        asked_to_stop.append(signum)
+
+    before = signal.signal(signal.SIGINT, stop)
     try:
-        with readable_twice(sys.stdin.buffer) if name == "-" else open_log(name) as source:
-            yield source
-    except OSError as exc:
-        if isinstance(exc, BrokenPipeError):
-            raise
-        raise CliError(f"{safe(name) or repr(name)}: {exc.strerror or exc}", WRONG_USE) from exc
+        with _bar(name, log) as move:
+
+            def progress(size: int) -> None:
+                if asked_to_stop:
+                    raise KeyboardInterrupt
+                move(size)
+
+            yield progress
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _bar(name: str, log: SavedLog) -> Iterator[Callable[[int], None]]:
+    """Show how far a long log is read, if there is a terminal to show it in."""
+    err = Console(file=sys.stderr)
+    if not err.is_terminal or log.stored_bytes < _LONG_BYTES:
+        yield lambda _: None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task(shorten(shown_name(name), 30), total=log.stored_bytes)
+        unseen = 0
+
+        def move(size: int) -> None:
+            nonlocal unseen
+            unseen += size
+            if unseen >= _STEP_BYTES:
+                unseen = 0
+                bar.update(task, completed=log.read_bytes)
+
+        yield move
 
 
 def _json(name: str, found: Analysis) -> Json:
@@ -95,57 +272,6 @@ def _json(name: str, found: Analysis) -> Json:
     }
 
 
-def _show(name: str, found: Analysis) -> None:
-    out = console()
-    width = width_of(out)
-    what = f", {' and '.join(found.ecosystems)}" if found.ecosystems else ""
-    lines = f"{found.lines:,} line{'' if found.lines == 1 else 's'}"
-    out.print(
-        Text(
-            f"{safe(name)}: {lines}, {_size(found.size)}, "
-            f"{found.boots} boot{'' if found.boots == 1 else 's'}{what}, {found.seconds:.2f} s"
-        )
-    )
-    out.print(Text())
-    if not found.incidents:
-        out.print(
-            Text("No fault was recognised. Is one missing? `serialwatch rules list` shows all.")
-        )
-        return
-    columns = [
-        Column("SEVERITY"), Column("LINE", is_right=True), Column("WHAT", least=20),
-        Column("COUNT", is_right=True), Column("BOOT", is_right=True),
-    ]  # fmt: skip
-    rows = [_row(i) for i in found.incidents]
-    for line in table(columns, rows, width):
-        out.print(line)
+def _rank(found: Analysis) -> int:
     chosen = most_severe(found.incidents)
-    if found.report is None or chosen is None:
-        return
-    out.print(Text())
-    about = About(port=PORT, boot=chosen.boot, outcome=chosen.outcome)
-    for line in report_lines(found.report, about, local_now(), width):
-        out.print(line)
-    out.print(Text())
-    out.print(
-        Text(
-            f"serialwatch analyze {safe(name)} --json   for scripts\n"
-            f"serialwatch rules explain {chosen.trigger}"
-        )
-    )
-
-
-def _row(incident: Incident) -> Row:
-    first, last = incident.block_first, incident.last_seq
-    where = f"{first:,}" if first == last else f"{first:,}–{last:,}"
-    boot = f"#{incident.boot}" if incident.boot else "-"
-    cells = (incident.severity, where, incident.title, str(incident.count), boot)
-    return Row(cells, styles=(SEVERITY_STYLES.get(incident.severity, ""),))
-
-
-def _size(size: int) -> str:
-    if size < 1000:
-        return f"{size} B"
-    if size < 1_000_000:
-        return f"{size / 1000:.1f} kB"
-    return f"{size / 1_000_000:.1f} MB"
+    return SEVERITIES.index(chosen.severity) if chosen else -1

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from serialwatch.agent.knowledge import load_knowledge
-from serialwatch.bundled import search_path
-from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
+from serialwatch.bundled import bundled_dir, search_path
+from serialwatch.cli.errors import FAULT, WRONG_USE
 from serialwatch.cli.options import json_option
+from serialwatch.cli.rules_load import load_all, load_installed, matcher_of, unknown_rule
+from serialwatch.cli.rules_new import new_rule
+from serialwatch.cli.rules_test import test_rules
 from serialwatch.cli.tables import SEVERITY_STYLES, Column, Row, console, safe, table, width_of
-from serialwatch.tomlfile import TomlError
-from serialwatch.triggers.check import check_rules, explain_rule
-from serialwatch.triggers.rules import load_rules
+from serialwatch.records import SEVERITIES, Severity
+from serialwatch.triggers.check import check_rules, detector_sentence, explain_rule, placeholders
+from serialwatch.triggers.patterns import compile_pattern
 from serialwatch.triggers.ruleset import RuleSet
 
 _COLUMNS = (
@@ -30,7 +33,11 @@ _COLUMNS = (
 
 @click.group()
 def rules() -> None:
-    """Check, list and explain the rules that recognise faults."""
+    """Check, list, explain, try out and write the rules that recognise faults."""
+
+
+rules.add_command(test_rules)
+rules.add_command(new_rule)
 
 
 @rules.command(short_help="Check all rules and their examples.")
@@ -39,46 +46,67 @@ def rules() -> None:
 def check(folders: tuple[Path, ...], as_json: bool) -> int:
     """Compile all rules and run every example and counterexample against all of them.
 
-    FOLDERS are checked together with the rules that are installed.
+    FOLDERS are checked together with the rules that are installed. Exits with 2 if a rule cannot
+    be used, with 1 if one does not hold what its examples promise.
     """
-    loaded = _loaded(folders)
-    problems = [*check_rules(loaded), *_pages_missing(loaded)]
+    loaded = load_all(folders)
+    problems = [
+        *check_rules(loaded, matcher_of(loaded)),
+        *_pages_missing(loaded),
+    ]
+    warnings = list(_without_literal(loaded))
+    code = WRONG_USE if loaded.problems else FAULT if problems else 0
     if as_json:
-        click.echo(json.dumps({"rules": len(loaded.rules), "problems": problems}, indent=2))
-        return FAULT if problems else 0
+        told = {"rules": len(loaded.rules), "problems": problems, "warnings": warnings}
+        click.echo(json.dumps(told, indent=2))
+        return code
     for problem in problems:
         click.echo(f"serialwatch: {safe(problem)}", err=True)
+    for warning in warnings:
+        click.echo(f"serialwatch: warning: {safe(warning)}", err=True)
     examples = sum(len(rule.examples) + len(rule.counterexamples) for rule in loaded.rules)
     verdict = f"{len(problems)} problems" if problems else "all good"
     click.echo(
         f"{len(loaded.rules)} rules, {len(loaded.detectors)} detectors, {examples} examples: "
         f"{'1 problem' if len(problems) == 1 else verdict}"
     )
-    return FAULT if problems else 0
+    return code
 
 
 @rules.command("list", short_help="List rules and detectors.")
 @click.argument("words", nargs=-1)
+@click.option("--pack", metavar="NAME", help="Only of this pack: what is before the dot of an id.")
+@click.option("--severity", type=click.Choice(SEVERITIES), help="Only those so severe.")
 @json_option
-def list_rules(words: tuple[str, ...], as_json: bool) -> int:
+def list_rules(
+    words: tuple[str, ...], pack: str | None, severity: Severity | None, as_json: bool
+) -> int:
     """List rules and detectors, those whose id or title holds all WORDS."""
     loaded = load_installed()
     found = [
         *((rule.id, rule.severity, rule.tier, rule.title, rule.source) for rule in loaded.rules),
-        *((d.id, d.severity, "detector", _what(d), d.source) for d in loaded.detectors),
+        *((d.id, d.severity, "detector", detector_sentence(d), d.source) for d in loaded.detectors),
     ]
     wanted = [
         entry
         for entry in sorted(found)
         if all(word.lower() in f"{entry[0]} {entry[3]}".lower() for word in words)
+        and pack in (None, entry[0].partition(".")[0])
+        and severity in (None, entry[1])
     ]
     if as_json:
         names = ("id", "severity", "tier", "title", "source")
-        click.echo(json.dumps([dict(zip(names, e, strict=True)) for e in wanted], indent=2))
+        told = [
+            {"pack": e[0].partition(".")[0], **dict(zip(names, e, strict=True))} for e in wanted
+        ]
+        click.echo(json.dumps(told, indent=2))
         return 0
     out = console()
     if not wanted:
-        out.print(f"no rule has {' and '.join(map(safe, words))} in its id or title")
+        asked = [f"{' and '.join(map(safe, words))} in its id or title"] if words else []
+        asked += [f"the pack {safe(pack)}"] if pack else []
+        asked += [f"the severity {severity}"] if severity else []
+        out.print(f"no rule has {', '.join(asked) or 'been found'}")
         return 0
     rows = [Row(tuple(map(safe, e)), styles=("", SEVERITY_STYLES[e[1]])) for e in wanted]
     for line in table(_COLUMNS, rows, width_of(out)):
@@ -94,34 +122,36 @@ def explain(rule: str, as_json: bool) -> None:
     loaded = load_installed()
     found = loaded.rule(rule) or loaded.detector(rule)
     if found is None:
-        known = [*(r.id for r in loaded.rules), *(d.id for d in loaded.detectors)]
-        close = difflib.get_close_matches(rule, known, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "`serialwatch rules list`"
-        raise CliError(f"no rule {rule!r}: {hint}", WRONG_USE)
+        raise unknown_rule(loaded, rule)
     if as_json:
-        click.echo(json.dumps(dataclasses.asdict(found), indent=2))
+        told = dataclasses.asdict(found)
+        if one := loaded.rule(rule):
+            told["placeholders"] = placeholders(loaded, one)
+        elif detector := loaded.detector(rule):
+            told["finds"] = detector_sentence(detector)
+        click.echo(json.dumps(told, indent=2))
         return
-    click.echo(explain_rule(loaded, rule))
+    click.echo(safe_lines(explain_rule(loaded, rule)))
 
 
-def load_installed() -> RuleSet:
-    """Return the rules that are installed; what is broken is left out and told on stderr.
-
-    Raises:
-        CliError: nothing at all can be used.
-
-    """
-    loaded = _loaded(())
-    for problem in loaded.problems:
-        click.echo(f"serialwatch: left out: {safe(problem)}", err=True)
-    return loaded
+def safe_lines(text: str) -> str:
+    """Return text of a pack as it may be printed."""
+    return "\n".join(map(safe, text.split("\n")))
 
 
-def _loaded(folders: tuple[Path, ...]) -> RuleSet:
-    try:
-        return load_rules([*reversed(search_path("rules")), *folders])
-    except TomlError as exc:
-        raise CliError("\n".join(exc.problems), WRONG_USE) from exc
+def _without_literal(loaded: RuleSet) -> Iterator[str]:
+    """Tell which patterns of one's own have no plain text that could be looked for first."""
+    shipped = f"{bundled_dir('config/rules').name}/"
+    for rule in loaded.rules:
+        if rule.source.startswith(shipped):
+            continue
+        for pattern in rule.match:
+            if not compile_pattern(pattern).longest_literal:
+                yield (
+                    f"rule {rule.id} ({rule.source}): `{pattern}` holds no plain text: "
+                    "it is slow to look for, and hits what it should not; "
+                    "add a word that the line always has"
+                )
 
 
 def _pages_missing(loaded: RuleSet) -> list[str]:
@@ -133,8 +163,3 @@ def _pages_missing(loaded: RuleSet) -> list[str]:
         for each in named
         if each.knowledge and pages.get(each.knowledge) is None
     ]
-
-
-def _what(detector: object) -> str:
-    """Return the first sentence of a detector's description."""
-    return (type(detector).__doc__ or "").split("\n")[0].rstrip(".")

@@ -39,6 +39,7 @@ class About:
     outcome_cause: str = ""
     seen_before: tuple[Earlier, ...] = ()
     is_on_disk: bool = True
+    shown: str = ""  # in place of the port, e.g. the file and the line
 
 
 def report_lines(report: Report, about: About, now: datetime, width: int | None) -> list[Text]:
@@ -82,7 +83,7 @@ def report_markdown(report: Report, about: About, now: datetime) -> str:
 
 def _heading(report: Report, about: About, now: datetime) -> Text:
     line = Text(f"Incident {report.incident}" if report.incident else "Incident")
-    line.append(f" · {about.port} · ")
+    line.append(f" · {about.shown or about.port} · ")
     line.append(report.severity, SEVERITY_STYLES[report.severity])
     if about.opened_utc_ns:
         line.append(f" · {clock(about.opened_utc_ns, now)}")

@@ -12,7 +12,7 @@ import sqlite_utils
 
 from serialwatch.api.bench import PortView, port_to_json
 from serialwatch.metrics import Metrics
-from serialwatch.records import Incident, IncidentChange, Report
+from serialwatch.records import Hit, Incident, IncidentChange, Report
 from serialwatch.service.agent_link import AgentLink
 from serialwatch.service.faults import PHASES, Faults, Phase
 from serialwatch.store import incidents as incident_rows
@@ -22,12 +22,16 @@ from serialwatch.store import runs as run_rows
 from serialwatch.store.database import Database, StoreError
 from serialwatch.store.log_writer import LogWriter
 from serialwatch.store.memory_gate import MemoryType, memory_from_json
+from serialwatch.store.templates import PortTemplates, save_templates
+from serialwatch.titles import normalise
+from serialwatch.triggers.ruleset import Told
 from serialwatch.wire import Json, incident_to_json, report_from_json
 
 log = logging.getLogger(__name__)
 
 Job = Callable[[sqlite_utils.Database], None]
 
+NOVEL = "log.novel"  # the detector that lines new to a board belong to
 MAX_PENDING = 1024  # wakes; the oldest is forgotten, its row in the queue is not
 MAX_UNSTORED = 256  # reports kept in memory while the log or the database cannot be written
 
@@ -51,6 +55,7 @@ class AgentDesk:
         hello: Callable[[], Json],
         views: Callable[[], Sequence[PortView]],
         hands_on: Callable[[str], Json],
+        find_detector: Callable[[str], Told | None],
     ) -> None:
         self.link = AgentLink(self._greet, self._answer)
         self._hello = hello
@@ -65,6 +70,7 @@ class AgentDesk:
         self._listener = listener
         self._views = views
         self._hands_on = hands_on
+        self._find_detector = find_detector
 
     def wake(self, incident: Incident, phase: Phase, queue_id: int) -> None:
         """Let the agent look at an incident; if it is not there now, as soon as it is."""
@@ -122,6 +128,17 @@ class AgentDesk:
             return {
                 view.name: port_to_json(view) | self._hands_on(view.name) for view in self._views()
             }
+        if op == "novel":
+            self._take_novel(body)
+            return None
+        if op == "templates":
+            templates = PortTemplates(
+                str(body["port"]), int(body["good_boots"]), [str(text) for text in body["texts"]]
+            )
+            await self._db.run(
+                partial(save_templates, templates=templates, now_utc_ns=time.time_ns())
+            )
+            return None
         if op == "breaker":
             self._metrics.breaker_state.set(bool(body["is_open"]))
             return None
@@ -216,6 +233,33 @@ class AgentDesk:
             else incidents.investigating(incident_id)
         )
         self.faults.changed(changes)
+
+    def _take_novel(self, body: Json) -> None:
+        """Take a line that no good boot of its port had."""
+        port, text = str(body["port"]), str(body["text"])
+        if port not in {view.name for view in self._views()}:
+            raise ValueError(f"no such port: {port[:40]!r}")
+        told = self._find_detector(NOVEL)
+        if told is None or self.faults is None:
+            return  # the rules in use want no such thing
+        hit = Hit(
+            port=port,
+            trigger=told.id,
+            severity=told.severity,
+            tier="specific",
+            title=f"never printed in a good boot: {text}"[:160],
+            key=normalise(text),
+            seq=int(body["seq"]),
+            block_first=int(body["seq"]),
+            boot=int(body["boot"]),
+            mono_ns=int(body["mono_ns"]),
+            utc_ns=int(body["at_ns"]),
+            raw=text.encode(),
+            fields={"line": text},
+            knowledge=told.knowledge,
+            holdoff_s=told.holdoff_s,
+        )
+        self.faults.found([hit])
 
     async def _take_trace(self, trace: run_rows.Trace) -> None:
         metrics = self._metrics

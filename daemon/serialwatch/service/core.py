@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -31,6 +32,7 @@ from serialwatch.service.bench import ServiceBench
 from serialwatch.service.faults import Faults
 from serialwatch.service.look_up import look_up
 from serialwatch.service.ports import Ports
+from serialwatch.service.rules import RuleBook
 from serialwatch.service.supervise import supervise
 from serialwatch.service.upkeep import Upkeep
 from serialwatch.store import boots as boot_rows
@@ -44,9 +46,7 @@ from serialwatch.store.log_writer import LogWriter
 from serialwatch.store.state_dir import StateLock
 from serialwatch.tomlfile import TomlError
 from serialwatch.triggers.matcher import Matcher
-from serialwatch.triggers.pattern_tree import PatternError
-from serialwatch.triggers.patterns import check_compiles, compile_scanned
-from serialwatch.triggers.rules import load_rules
+from serialwatch.triggers.ruleset import Told
 from serialwatch.wire import Json, report_to_json
 
 log = logging.getLogger(__name__)
@@ -55,6 +55,7 @@ T = TypeVar("T")
 
 TICK_S = 0.05
 SECOND_S = 1.0
+RULES_SETTLE_S = 0.2  # packs that stay the same so long are written to the end
 THREADS = ("log-writer", "log-fsync", "sqlite")  # must run as long as we do
 KEEP_ROWS_DAYS = 30  # of runs, their rounds and results
 
@@ -77,6 +78,9 @@ class Service:
         self._writer = LogWriter(state / "log", self._on_log_problem)
         self._renderer = ThreadPoolExecutor(1, thread_name_prefix="render")
         self._compiler = ThreadPoolExecutor(1, thread_name_prefix="rules")
+        self._rules = RuleBook()
+        self._reloading = asyncio.Lock()
+        self._given_up: frozenset[str] = frozenset()  # patterns, as far as they were told
         self._metrics = Metrics(version("serialwatch"), self._port_numbers)
         self._notifiers: dict[CommandNotifier, asyncio.Task[None]] = {}
         self._parts: dict[str, asyncio.Task[None]] = {}  # supervised: api, agent
@@ -88,6 +92,7 @@ class Service:
             self._hello,
             self._views,
             self._hands_on,
+            self._detector,
         )
         self._faults = Faults(self._db, self._metrics, self, self._desk.wake)
         self._desk.faults = self._faults
@@ -180,6 +185,10 @@ class Service:
         sent = [{"seq": each.seq, "user": each.user} for each in self._bench.sent(port)]
         return {"writer": who.user if who else "", "sent": sent}
 
+    def _detector(self, trigger: str) -> Told | None:
+        matcher = self._ports.matcher
+        return matcher.ruleset.detector(trigger) if matcher is not None else None
+
     def _on_marker(self, marker: Marker) -> None:
         if self._api is not None:
             self._api.on_marker(marker)
@@ -203,6 +212,7 @@ class Service:
                 tasks.create_task(self._tick(), name="tick"),
                 tasks.create_task(self._each_second(), name="second"),
                 tasks.create_task(self._reloads(tasks), name="reload"),
+                tasks.create_task(self._watch_rules(), name="rules"),
             ]
             await self._stopped.wait()
             for task in running:
@@ -212,9 +222,7 @@ class Service:
 
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
         """Do what follows once the ports are read: numbers, rules, agent, people."""
-        compiled = asyncio.get_running_loop().run_in_executor(
-            self._compiler, partial(_compile, self._config)
-        )
+        compiling = self._in_compiler(partial(self._rules.compile, self._config))
         try:
             await self._db.opened()
         except SchemaTooNewError:
@@ -223,12 +231,9 @@ class Service:
             log.error("%s; it is tried again", exc)
         await self._ports.number(list(self._ports))
         await self._restore()
-        matcher, problems = await compiled
-        for problem in problems:
-            log.error("left out: %s", problem)
-        if problems:
-            self._problems["rules"] = f"rules left out: {problems[0]}"
-        await self._ports.search_with(matcher)
+        compiled = await compiling
+        self._tell_left_out([*compiled.problems, *compiled.port_problems])
+        await self._ports.search_with(compiled.matcher)
         # Rules and libraries stay for good: looking through them for garbage makes the loop late.
         gc.collect()
         gc.freeze()
@@ -348,6 +353,7 @@ class Service:
             self._faults.count_open()
             await self._desk.store_logged()
             self._note_damage()
+            self._note_given_up()
             if self._upkeep.tick(time.monotonic(), time.time()):
                 log.info("hourly and daily work was planned anew")
             check_threads(THREADS)
@@ -391,26 +397,72 @@ class Service:
         while True:
             await self._reload_wanted.wait()
             self._reload_wanted.clear()
-            systemd.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
-            try:
-                config = await self._in_renderer(self._load)
-                if not config.port:  # a file that is being written, perhaps
-                    raise TomlError(["no port to watch is left"])
-                matcher, problems = await asyncio.get_running_loop().run_in_executor(
-                    self._compiler, partial(_compile, config)
-                )
-                if problems:
-                    raise TomlError(problems)
-            except TomlError as exc:
-                for problem in exc.problems:
-                    log.error("not reloaded: %s", problem)
-                self._problems["config"] = f"configuration not reloaded: {exc.problems[0]}"
-                self._metrics.config_reload_good.set(0)
-            else:
-                await self._apply(config, matcher, tasks)
-                self._problems.clear()
-                self._metrics.config_reload_good.set(1)
-            systemd.notify("READY=1")
+            async with self._reloading:
+                systemd.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+                await self._reload(tasks)
+                systemd.notify("READY=1")
+
+    async def _reload(self, tasks: asyncio.TaskGroup) -> None:
+        try:
+            config = await self._in_renderer(self._load)
+            if not config.port:  # a file that is being written, perhaps
+                raise TomlError(["no port to watch is left"])
+            compiled = await self._in_compiler(partial(self._rules.compile, config))
+            if compiled.port_problems:
+                raise TomlError(list(compiled.port_problems))
+        except TomlError as exc:
+            for problem in exc.problems:
+                log.error("not reloaded: %s", problem)
+            self._problems["config"] = f"configuration not reloaded: {exc.problems[0]}"
+            self._metrics.config_reload_good.set(0)
+        else:
+            await self._apply(config, compiled.matcher, tasks)
+            self._problems.pop("config", None)
+            self._tell_left_out(compiled.problems)
+            self._metrics.config_reload_good.set(not compiled.problems)
+
+    async def _watch_rules(self) -> None:
+        """Take over packs that were changed, added or deleted."""
+        await self._is_started.wait()
+        while True:
+            await asyncio.sleep(RULES_SETTLE_S if self._rules.is_changing else SECOND_S)
+            async with self._reloading:
+                if await self._in_compiler(self._rules.has_changed):
+                    await self._take_over_rules()
+
+    async def _take_over_rules(self) -> None:
+        before = self._ports.matcher
+        try:
+            compiled = await self._in_compiler(partial(self._rules.compile, self._config))
+        except TomlError as exc:
+            self._tell_left_out(exc.problems)
+            return
+        self._tell_left_out(compiled.problems)
+        fresh = compiled.matcher.ruleset
+        if before is None or replace(fresh, problems=()) != replace(before.ruleset, problems=()):
+            await self._ports.search_with(compiled.matcher)
+            gc.freeze()  # as at the start
+            log.info("rules read again: %d rules", len(fresh.rules))
+
+    def _tell_left_out(self, problems: Sequence[str]) -> None:
+        for problem in problems:
+            log.error("rules: %s", problem)
+        if problems:
+            self._problems["rules"] = f"rules left out: {problems[0]}"
+        else:
+            self._problems.pop("rules", None)
+
+    def _note_given_up(self) -> None:
+        """Tell which patterns take too long to be used."""
+        matcher = self._ports.matcher
+        given_up = frozenset(matcher.given_up() if matcher is not None else ())
+        for told in given_up - self._given_up:
+            log.error("%s", told)
+        self._given_up = given_up
+        if given_up:
+            self._problems["slow rules"] = min(given_up)
+        else:
+            self._problems.pop("slow rules", None)
 
     async def _apply(self, config: Config, matcher: Matcher, tasks: asyncio.TaskGroup) -> None:
         """Take over a new configuration; ports that did not change are not touched."""
@@ -481,6 +533,9 @@ class Service:
             PortNumbers(p.config.name, p.reader.state, p.reader.stats) for p in list(self._ports)
         ]
 
+    def _in_compiler(self, work: Callable[[], T]) -> Awaitable[T]:
+        return asyncio.get_running_loop().run_in_executor(self._compiler, work)
+
     def _in_renderer(self, work: Callable[[], T]) -> Awaitable[T]:
         return asyncio.get_running_loop().run_in_executor(self._renderer, work)
 
@@ -509,26 +564,6 @@ class Service:
     async def _clean_memories(self) -> None:
         await self._db.run(partial(memory_rows.clean_up, now_utc_ns=time.time_ns()))
         await self._desk.count_memories()
-
-
-def _compile(config: Config) -> tuple[Matcher, list[str]]:
-    """Load and compile the rules, in the thread for that; return what is wrong with them, too.
-
-    Raises:
-        TomlError: nothing at all could be used.
-
-    """
-    ruleset = load_rules(reversed(search_path("rules")))
-    problems = list(ruleset.problems)
-    ready = []
-    for port in config.port.values():
-        try:
-            if port.ready:
-                check_compiles(compile_scanned(port.ready))
-                ready.append(port.ready)
-        except PatternError as exc:
-            problems.append(f'port "{port.name}": ready: {exc}')
-    return Matcher(ruleset, ready), problems
 
 
 def _make_folder(folder: Path, gid: int | None) -> None:

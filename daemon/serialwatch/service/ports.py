@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 RESERVE_AHEAD = port_rows.SEQ_BLOCK // 2  # numbers left when the next block is reserved
 MAX_CATCH_UP = 1024 * 1024  # bytes of log that are searched again at a start
 MAX_WAITING = 1024 * 1024  # bytes of a port that wait for the rules to be compiled
+LEARNED_BOOTS = 20  # that tell how long a board needs to get ready
 
 
 class PortListener(Protocol):
@@ -241,11 +242,14 @@ class Ports:
         """Tell the triggers and people that a port is there or gone."""
         port = self._ports[reader.name]
         if port.watch is not None:
-            if reader.state == "up":
-                port.watch.opened(time.monotonic_ns())
-            else:
-                self._found(port, port.watch.lost(time.monotonic_ns()))
+            self._tell_state(port, port.watch)
         self._listener.on_state(reader.name)
+
+    def _tell_state(self, port: BenchPort, watch: PortWatch) -> None:
+        reader = port.reader
+        device = reader.port.device if reader.port else ""
+        now_ns, utc_ns = time.monotonic_ns(), time.time_ns()
+        self._found(port, watch.port_state(reader.state, reader.problem, device, now_ns, utc_ns))
 
     def on_counters(self, reader: Reader, counters: UartCounters) -> None:
         """Search the UART's error counters."""
@@ -279,6 +283,10 @@ class Ports:
             )
             with contextlib.suppress(StoreError):
                 boot = await look_up(self._db, find, self._in_thread)
+        booted: list[boot_rows.BootRow] = []
+        with contextlib.suppress(StoreError):
+            find_boots = partial(boot_rows.load_boots, port=config.name, limit=LEARNED_BOOTS)
+            booted = await look_up(self._db, find_boots, self._in_thread)
         watch = PortWatch(
             config.name,
             matcher,
@@ -289,11 +297,15 @@ class Ports:
                 bit_rate=config.bit_rate if port.reader.has_bit_rate else None,
             ),
             boot,
+            boots_took_s=[
+                (row.ready_utc_ns - row.utc_ns) / 1e9
+                for row in reversed(booted)
+                if row.ready_utc_ns is not None
+            ],
         )
         for lines in blocks:
             self._search(port, watch, lines)
-        if port.reader.state == "up":
-            watch.opened(time.monotonic_ns())
+        self._tell_state(port, watch)
         waiting, port.waiting, port.waiting_bytes = port.waiting, [], 0
         port.watch = watch
         for lines in waiting:

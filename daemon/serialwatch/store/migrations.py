@@ -334,3 +334,19 @@ def m006_audit(db: Database) -> None:
         CREATE INDEX audit_port ON audit (port, at);
         """,
     )
+
+
+@migrations()
+def m007_templates(db: Database) -> None:
+    """What each port prints in its good boots."""
+    _run(
+        db,
+        """
+        CREATE TABLE templates (
+            port TEXT PRIMARY KEY,
+            good_boots INTEGER NOT NULL,    -- that they were learned from
+            texts_json TEXT NOT NULL,       -- `<*>` for words that change, least recent first
+            updated_at TEXT NOT NULL
+        );
+        """,
+    )

@@ -41,6 +41,9 @@ class Start:
     is_commanded: bool
     was_asleep: bool
     was_panic: bool
+    interrupted: DeviceState | None  # what the board was doing; None: not known
+    had_run_s: float  # since the start before
+    ran: frozenset[str]  # ecosystems whose banners that run showed
 
     @property
     def cause(self) -> BootCause:
@@ -71,6 +74,7 @@ class Boots:
     def __init__(self, number: int) -> None:
         self.number = number
         self.state: DeviceState = "user"
+        self._is_state_known = False
         self.is_ready = False
         self.start: Start | None = None  # the newest
         self._stage = 0  # the highest that was reached
@@ -106,6 +110,7 @@ class Boots:
             self.printed(banner.cause)
             if banner.marker.state:
                 self.state = banner.marker.state
+                self._is_state_known = True
         return is_new
 
     @property
@@ -137,10 +142,16 @@ class Boots:
         if cause and self.start and self.start.printed in (None, "unknown"):
             self.start.printed = cause
 
+    @property
+    def passed(self) -> frozenset[str]:
+        """Return the ecosystems whose banners this start has shown."""
+        return frozenset(self._passed)
+
     def ready(self) -> bool:
         """Note that the boot is finished; tell whether that is news."""
         was_ready, self.is_ready = self.is_ready, True
         self.state = "user"
+        self._is_state_known = True
         return not was_ready
 
     def going_down(self, leads_to: str, at: Moment) -> None:
@@ -158,6 +169,10 @@ class Boots:
     def faulted(self, at: Moment) -> None:
         """Note a fault that may end in a restart."""
         self._panic = at
+
+    def lost(self) -> None:
+        """Note that the port is gone: what the board does meanwhile is not seen."""
+        self._is_state_known = False
 
     def forget_patterns(self) -> None:
         """Forget the ids of patterns: they mean something else from now on."""
@@ -210,6 +225,7 @@ class Boots:
         is_asked_for = at.mono_ns <= self._expected_until_ns or (
             command is not None and at.is_within(COMMANDED_S, command)
         )
+        before = self.start
         self.start = Start(
             number=self.number,
             at=at,
@@ -218,8 +234,12 @@ class Boots:
             is_commanded=is_asked_for and not is_newer,
             was_asleep=self._is_asleep,
             was_panic=was_panic,
+            interrupted=self.state if self._is_state_known else None,
+            had_run_s=(at.mono_ns - before.at.mono_ns) / S if before else 0.0,
+            ran=frozenset(self._passed),
         )
         self.state = "boot"
+        self._is_state_known = True
         self.is_ready = False
         self._stage = 0
         self._seen = set()

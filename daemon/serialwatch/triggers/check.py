@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from serialwatch.records import TIERS, Hit, Lines
@@ -11,14 +12,14 @@ from serialwatch.triggers.ruleset import Detector, Rule, RuleSet
 from serialwatch.triggers.watch import PortWatch
 
 
-def check_rules(ruleset: RuleSet) -> list[str]:
+def check_rules(ruleset: RuleSet, matcher: Matcher | None = None) -> list[str]:
     """Return what is wrong: problems of loading, then of each example and counterexample.
 
     An example must hit its rule. Beside it only notes, vaguer rules (parents, lower tiers) and
     rules that merely continue a block may hit. A counterexample must not hit its rule, and nothing
     from warning up but a rule that has that very text as an example.
     """
-    matcher = Matcher(ruleset)
+    matcher = matcher or Matcher(ruleset)
     problems = list(ruleset.problems)
     told = {example: rule.id for rule in ruleset.rules for example in rule.examples}
     for rule in ruleset.rules:
@@ -32,6 +33,29 @@ def check_rules(ruleset: RuleSet) -> list[str]:
                 f"{where}: {wrong}" for wrong in _wrong_counterexample(matcher, rule, line, told)
             )
     return problems
+
+
+def check_rule(installed: RuleSet, matcher: Matcher, own: RuleSet) -> list[str]:
+    """Return what is wrong with one more rule, by itself and beside those that are installed.
+
+    `matcher` is of the installed ones. Cheaper than to compile all of them anew.
+    """
+    alone = Matcher(own)
+    problems = check_rules(own, alone)
+    (rule,) = own.rules
+    for text in (*rule.examples, *rule.counterexamples):
+        for hit in hits_of(matcher, text, rule.ecosystem):
+            if hit.severity != "note" and hit.trigger != rule.parent:
+                problems.append(
+                    f"{hit.trigger} finds {text!r} already; for a sharper rule add "
+                    f"`parent = '{hit.trigger}'`"
+                )
+    for other in installed.rules:
+        for text in (*other.examples, *other.counterexamples):
+            raw = text.encode("utf-8") + b"\n"
+            if alone.scan(raw) and hits_of(alone, text, (*rule.ecosystem, *other.ecosystem)):
+                problems.append(f"it hits an example of {other.id}, too: {text!r}")
+    return list(dict.fromkeys(problems))
 
 
 def hits_of(matcher: Matcher, text: str, ecosystems: Iterable[str] = ()) -> list[Hit]:
@@ -55,6 +79,47 @@ def explain_rule(ruleset: RuleSet, rule_id: str) -> str:
     if detector := ruleset.detector(rule_id):
         return "\n".join(_detector_words(detector))
     raise KeyError(rule_id)
+
+
+def placeholders(ruleset: RuleSet, rule: Rule) -> dict[str, str]:
+    """Return what the first example that tells it puts for each field of a rule."""
+    alone = Matcher(RuleSet(rules=(rule,)))
+    found: dict[str, str] = {}
+    for example in rule.examples:
+        for hit in hits_of(alone, example, rule.ecosystem):
+            for name, value in hit.fields.items():
+                found.setdefault(name, value)
+    return found
+
+
+def detector_sentence(detector: Detector) -> str:
+    """Return what a detector finds in one sentence, with its own numbers in it."""
+    words = (type(detector).__doc__ or "").split("\n")[0].rstrip(".")
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1]
+        if not hasattr(detector, name):
+            return found[0]
+        given = getattr(detector, name)
+        if isinstance(given, tuple):
+            return " or ".join(map(str, given))
+        return _amount(name, given)
+
+    return re.sub(r"`(\w+)`(?: seconds)?", value, words)
+
+
+def _amount(name: str, value: object) -> str:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return str(value)
+    if name.endswith("per_s"):
+        return f"{value:g} a second"
+    if name.endswith("per_min"):
+        return f"{value:g} a minute"
+    if name.endswith("_s"):
+        return f"{value:g} s"
+    if name.endswith("_bytes"):
+        return f"{value:g} bytes"
+    return f"{value:g}"
 
 
 def _wrong_example(matcher: Matcher, rule: Rule, example: str) -> Iterator[str]:
@@ -113,6 +178,8 @@ def _rule_words(ruleset: RuleSet, rule: Rule) -> Iterator[str]:
     yield from _listed("finds", rule.match)
     yield from _listed("but not", rule.unless)
     yield from _listed("fields", rule.fields)
+    for name, value in placeholders(ruleset, rule).items():
+        yield f"             {{{name}}} is {value!r} in the example"
     if rule.needs:
         words = f"within {rule.needs.within_lines} lines"
         yield from _listed("needs", [f"{p}  {words}" for p in rule.needs.match])
@@ -147,8 +214,7 @@ def _listed(word: str, items: tuple[str, ...] | list[str]) -> Iterator[str]:
 
 
 def _detector_words(detector: Detector) -> Iterator[str]:
-    words = (type(detector).__doc__ or "").strip()
-    yield f"{detector.id}: {words}"
+    yield f"{detector.id}: {detector_sentence(detector)}"
     yield f"  severity   {detector.severity}"
     yield f"  holdoff    {detector.holdoff_s:g} s"
     for name in type(detector).__dataclass_fields__:
@@ -156,9 +222,9 @@ def _detector_words(detector: Detector) -> Iterator[str]:
             continue
         value = getattr(detector, name)
         if isinstance(value, tuple):
-            yield from _listed(name, value)
-        elif value is not None:
-            yield f"  {name:<10} {value:g}" if isinstance(value, float) else f"  {name:<10} {value}"
+            yield from _listed(name, [str(each) for each in value])
+        elif value is not None and value != "":
+            yield f"  {name:<10} {_amount(name, value)}"
     if detector.knowledge:
         yield f"  knowledge  {detector.knowledge}"
     yield f"  from       {detector.source}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import hyperscan as hs
@@ -16,7 +16,7 @@ from serialwatch.triggers.patterns import (
 from serialwatch.triggers.ruleset import (
     BootMarker,
     Ignore,
-    InterruptStormDetector,
+    LineDetector,
     ReadyMarker,
     ResetCause,
     Rule,
@@ -52,7 +52,7 @@ class Uses:
     ready: list[ReadyMarker] = field(default_factory=list)
     ignores: list[Ignore] = field(default_factory=list)
     shutdowns: list[Shutdown] = field(default_factory=list)
-    counters: list[InterruptStormDetector] = field(default_factory=list)
+    detectors: list[LineDetector] = field(default_factory=list)
     is_remembered: bool = False  # other rules ask where it was last seen
 
 
@@ -62,7 +62,12 @@ class Matcher:
     `ready` are patterns that single ports wait for instead of the usual ready markers.
     """
 
-    def __init__(self, ruleset: RuleSet, ready: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        ruleset: RuleSet,
+        ready: Iterable[str] = (),
+        compiled: Callable[[tuple[Pattern, ...]], hs.Database] = compile_database,
+    ) -> None:
         self.ruleset = ruleset
         own_ready = tuple(dict.fromkeys(ready))
         self.patterns = scanned_patterns((*ruleset.scanned(), *own_ready))
@@ -74,14 +79,23 @@ class Matcher:
             (prompt, tuple(map(compile_pattern, prompt.match))) for prompt in ruleset.prompts
         )
         self.uses = _uses(ruleset, self.patterns, ids)
+        self._read = _read_in_lines(ruleset, self.patterns)
+        for pattern, _ in self._read:
+            pattern.patience.renew()
         self._hits: list[tuple[int, int]] = []
         # The binding keeps no reference to the handler: a temporary bound method would be freed
         # while Hyperscan still calls it.
         self._handler = self._found
         self._database: hs.Database | None = None
         if self.patterns:
-            self._database = compile_database(self.patterns)
+            self._database = compiled(self.patterns)
             self._scratch = hs.Scratch(self._database)
+
+    def given_up(self) -> Iterator[str]:
+        """Return which patterns took `re` so long that they are left out now, and whose."""
+        for pattern, owner in self._read:
+            if pattern.patience.is_over:
+                yield f"{owner}: `{pattern.source}` takes too long and is left out for 10 minutes"
 
     def scan(self, text: bytes) -> list[tuple[int, int]]:
         """Return (pattern id, offset behind its end) of all matches, in no order, with repeats.
@@ -100,6 +114,29 @@ class Matcher:
     def _found(self, pattern: int, _start: int, end: int, _flags: int, _context: object) -> None:
         # Called from C: one append, no more. It may not raise, return true or scan.
         self._hits.append((pattern, end))
+
+
+def _read_in_lines(ruleset: RuleSet, scanned: Iterable[Pattern]) -> tuple[tuple[Pattern, str], ...]:
+    """Return the patterns that `re` looks for, each with what it belongs to."""
+    owners: dict[str, str] = {}
+    for rule in ruleset.rules:
+        when = (w.match for w in rule.severity_when if w.match)
+        for source in (*rule.fields, *rule.unless, *when, *rule.match):
+            owners.setdefault(source, f"rule {rule.id} ({rule.source})")
+    for boot in ruleset.boots:
+        causes = (pattern for pattern, _ in boot.causes)
+        for source in (*boot.fields, *causes, *boot.unless_after):
+            owners.setdefault(source, boot.source)
+    for cause in ruleset.causes:
+        for source in (*cause.fields, *(pattern for pattern, _ in cause.causes)):
+            owners.setdefault(source, cause.source)
+    for shutdown in ruleset.shutdowns:
+        owners |= dict.fromkeys(shutdown.after, shutdown.source)
+    for prompt in ruleset.prompts:
+        owners |= dict.fromkeys(prompt.match, prompt.source)
+    for pattern in scanned:
+        owners.setdefault(pattern.source, "a pattern of a pack")
+    return tuple((compile_pattern(source), owner) for source, owner in owners.items())
 
 
 def _uses(
@@ -129,9 +166,9 @@ def _uses(
         for source in shutdown.match:
             uses[ids[source]].shutdowns.append(shutdown)
     for detector in ruleset.detectors:
-        if isinstance(detector, InterruptStormDetector):
-            for source in detector.match:
-                uses[ids[source]].counters.append(detector)
+        if isinstance(detector, LineDetector):
+            for source in dict.fromkeys(detector.scanned()):
+                uses[ids[source]].detectors.append(detector)
     return uses
 
 

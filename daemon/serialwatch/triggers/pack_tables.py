@@ -359,12 +359,136 @@ class SilenceTable(DetectorTable):
         yield from _named("stuck_after", self.stuck_after)
 
 
+class GarbageTable(DetectorTable):
+    """What is no text."""
+
+    min_bytes: Annotated[int, Field(ge=16, le=100_000)] = 96
+    lasting_s: Annotated[float, Field(gt=0, le=3600)] = 2.0
+    asked_for: _Strings = ()
+
+    def read(self) -> Iterator[_Named]:
+        """Return the patterns that are read in lines that were found."""
+        yield from _named("asked_for", self.asked_for)
+
+
+class BitRateTable(DetectorTable):
+    """What is no text because of another bit rate."""
+
+    min_bytes: Annotated[int, Field(ge=16, le=100_000)] = 24
+    handovers: _Strings = ()
+
+    def read(self) -> Iterator[_Named]:
+        """Return the patterns that are read in lines that were found."""
+        yield from _named("handovers", self.handovers)
+
+
+class UnexpectedBootTable(DetectorTable):
+    """A start that nobody wanted."""
+
+    ecosystem: _Strings = ()
+    states: tuple[rs.DeviceState, ...] = ()
+    causes: Annotated[tuple[BootCause, ...], Field(min_length=1)]
+    up_s: _Seconds = 0.0
+
+
+class NotFinishedTable(DetectorTable):
+    """A boot that does not get ready."""
+
+    limit_s: _Seconds = 180.0
+    learned: Annotated[int, Field(ge=1, le=20)] = 2
+    times: Annotated[float, Field(ge=1)] = 3.0
+    least_s: _Seconds = 60.0
+    least_mcu_s: _Seconds = 20.0
+
+
+class RateTable(DetectorTable):
+    """A rule that hits too often."""
+
+    title: Annotated[str, Field(max_length=160)] = ""
+    rules: _SomeStrings
+    hits: Annotated[int, Field(ge=2, le=10_000)]
+    in_s: Annotated[float, Field(gt=0, le=604_800)]
+
+
+class ExpectTable(DetectorTable):
+    """A line that must follow another one."""
+
+    title: Annotated[str, Field(max_length=160)] = ""
+    after: _SomeStrings
+    match: _SomeStrings
+    within_s: Annotated[float, Field(gt=0, le=604_800)]
+
+    def scanned(self) -> Iterator[_Named]:
+        """Return the patterns that are looked for in all lines."""
+        yield from _named("after", self.after)
+        yield from _named("match", self.match)
+
+
+class GaugeTable(DetectorTable):
+    """A number with limits."""
+
+    title: Annotated[str, Field(max_length=160)] = ""
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
+    unit: Annotated[str, Field(max_length=16)] = ""
+    match: _SomeStrings
+    fields: _SomeStrings
+    above: float | None = None
+    below: float | None = None
+    readings: Annotated[int, Field(ge=1, le=1000)] = 2
+
+    def scanned(self) -> Iterator[_Named]:
+        """Return the patterns that are looked for in all lines."""
+        yield from _named("match", self.match)
+
+    def read(self) -> Iterator[_Named]:
+        """Return the patterns that are read in lines that were found."""
+        yield from _named("fields", self.fields)
+
+    def check(self) -> None:
+        """Raise PatternError if what is in it does not fit together."""
+        for pattern in self.fields:
+            if "value" not in compile_pattern(pattern).regex.groupindex:
+                raise PatternError("`fields` must have a group `(?P<value>...)`, the number")
+        if self.below is not None and self.above is not None and self.below >= self.above:
+            raise PatternError("`below` must be less than `above`: good values lie between them")
+
+
+class VanishedTable(DetectorTable):
+    """A port that is gone."""
+
+    gone_s: Annotated[float, Field(ge=0, le=3600)] = 2.0
+    talked_s: _Seconds = 60.0
+
+
+class FlappingTable(DetectorTable):
+    """A port that comes and goes."""
+
+
+class SecondReaderTable(DetectorTable):
+    """Another program at the port."""
+
+
+class NovelTable(DetectorTable):
+    """Lines that are new to a board."""
+
+
 DETECTORS: dict[str, tuple[type[DetectorTable], type[rs.Told]]] = {
+    "bit_rate": (BitRateTable, rs.BitRateDetector),
     "boot_loop": (BootLoopTable, rs.BootLoopDetector),
     "counter": (CounterTable, rs.CounterDetector),
+    "expect": (ExpectTable, rs.ExpectDetector),
+    "flapping": (FlappingTable, rs.FlappingDetector),
+    "garbage": (GarbageTable, rs.GarbageDetector),
+    "gauge": (GaugeTable, rs.GaugeDetector),
     "interrupt_storm": (InterruptStormTable, rs.InterruptStormDetector),
+    "not_finished": (NotFinishedTable, rs.NotFinishedDetector),
+    "novel": (NovelTable, rs.NovelDetector),
+    "rate": (RateTable, rs.RateDetector),
+    "second_reader": (SecondReaderTable, rs.SecondReaderDetector),
     "silence": (SilenceTable, rs.SilenceDetector),
     "storm": (StormTable, rs.StormDetector),
+    "unexpected_boot": (UnexpectedBootTable, rs.UnexpectedBootDetector),
+    "vanished": (VanishedTable, rs.VanishedDetector),
 }
 TABLES: dict[str, type[Table]] = {
     "rule": RuleTable,

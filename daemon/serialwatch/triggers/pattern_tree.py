@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 # `^` for Hyperscan: the start of a line, the place behind a lone CR, and every place that might be
 # behind a stamp or a logger's prefix. It finds too much, `re` decides then.
 _HYPERSCAN_START = r"(?:^|[\r\]>]|[\]>:#\dZ] +)"
 _LOOKS = ("(?=", "(?!", "(?<=", "(?<!")
+MAX_LENGTH = 2000  # characters of a pattern: a line of a pack
+MAX_DEPTH = 20  # groups in groups; a parser in Python ends at some hundred
+MAX_SIZE = 4000  # characters that a pattern stands for, repeats written out
 
 
 class PatternError(Exception):
@@ -38,6 +42,28 @@ class Tree:
     is_anchored: bool  # holds `^`
     only_python: str  # what Hyperscan cannot do in it, "" if all is well
 
+    @property
+    def longest_literal(self) -> int:
+        """Return how many plain characters in a row each match holds at least."""
+        return _longest_literal(self.root)
+
+    @property
+    def beginnings(self) -> tuple[tuple[str, str], ...]:
+        """Return the pattern cut off behind each of its parts, and that part, for `re`.
+
+        Empty if it is more than one branch.
+        """
+        if len(self.root.branches) != 1:
+            return ()
+        parts = [item.written(for_hyperscan=False) for item in self.root.branches[0]]
+        flags = "(?i)" if self.is_caseless else ""
+        return tuple((flags + "".join(parts[: n + 1]), part) for n, part in enumerate(parts))
+
+    @property
+    def repeats(self) -> int:
+        """Return how many of its parts may repeat a varying number of times."""
+        return _repeats(self.root)
+
 
 @dataclass(frozen=True, slots=True)
 class Atom:
@@ -59,6 +85,21 @@ class Atom:
     def has_fixed_end(self) -> bool:
         """Tell whether it ends in one way only."""
         return True
+
+    @property
+    def size(self) -> int:
+        """Return how many characters it stands for."""
+        return 1
+
+    @property
+    def literal(self) -> str:
+        """Return the one character that it is, "" for a class or a place."""
+        text = self.for_python
+        if len(text) == 1:
+            return text if text != "." else ""
+        if len(text) == 2 and text[0] == "\\" and not text[1].isalnum():
+            return text[1]
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +128,11 @@ class Group:
         )
 
     @property
+    def size(self) -> int:
+        """Return how many characters it stands for, repeats written out."""
+        return sum(item.size for branch in self.branches for item in branch)
+
+    @property
     def has_fixed_end(self) -> bool:
         """Tell whether a match has one end only."""
         return all(not branch or branch[-1].has_fixed_end for branch in self.branches)
@@ -101,6 +147,8 @@ class Item:
     lazy: str = ""  # "?"
     is_open: bool = False  # may repeat a varying number of times
     is_optional: bool = False
+    most: int | None = 1  # times; None: any number
+    least: int = 1  # times
 
     def written(self, *, for_hyperscan: bool) -> str:
         """Return it for one of the engines."""
@@ -114,11 +162,67 @@ class Item:
         return self.is_optional or self.what.can_be_empty
 
     @property
+    def size(self) -> int:
+        """Return how many characters it stands for, repeats written out."""
+        return self.what.size * max(1, self.most or 1)
+
+    @property
     def has_fixed_end(self) -> bool:
         """Tell whether it ends in one way only."""
         return not self.is_open and self.what.has_fixed_end
 
+    @property
+    def repeats_a_repeat(self) -> bool:
+        """Tell whether it is as `(a+)+`: one text in more ways than can be tried."""
+        return (
+            (self.most is None or self.most > 8)
+            and isinstance(self.what, Group)
+            and any(_is_a_repeat(branch) for branch in self.what.branches)
+        )
 
+
+def _is_a_repeat(branch: list[Item]) -> bool:
+    """Tell whether a branch is one part that may repeat without end, behind any parentheses."""
+    if len(branch) != 1:
+        return False
+    item = branch[0]
+    if item.most is None:
+        return True
+    return isinstance(item.what, Group) and any(map(_is_a_repeat, item.what.branches))
+
+
+def _longest_literal(group: Group) -> int:
+    if group.opening in _LOOKS:
+        return 0
+    return min(map(_longest_in_branch, group.branches))
+
+
+def _longest_in_branch(branch: list[Item]) -> int:
+    longest = run = 0
+    for item in branch:
+        if isinstance(item.what, Group):
+            run = 0
+            if not item.is_optional:
+                longest = max(longest, _longest_literal(item.what))
+        elif item.what.literal and not item.is_optional:
+            run += item.least
+            longest = max(longest, run)
+            if item.is_open:
+                run = 0
+        elif item.what not in _PLACES:
+            run = 0
+    return longest
+
+
+def _repeats(group: Group) -> int:
+    return sum(
+        item.is_open + (_repeats(item.what) if isinstance(item.what, Group) else 0)
+        for branch in group.branches
+        for item in branch
+    )
+
+
+@lru_cache(maxsize=512)
 def _same(text: str) -> Atom:
     return Atom(text, text)
 
@@ -162,6 +266,10 @@ _ONLY_PYTHON = (
     ("(?P=", "a backreference `(?P=`; match the line and use `unless` instead"),
     ("(?(", "a conditional `(?(`; write two patterns"),
 )
+_BACK = re.compile(r"\(\?P=\w+\)")
+_BYTE = re.compile(r"\\x([0-9a-fA-F]{2})")
+_REPEATING = frozenset("*+?{")
+_REPEAT = re.compile(r"([*+?]|\{(\d*)(,?)(\d*)\})(\??)(\+?)")
 _OPENING = re.compile(r"\((?:\?P<\w+>|\?:|\?i:|\?=|\?!|\?<=|\?<!|\?>|(?!\?))")
 
 
@@ -175,6 +283,11 @@ class _Parser:
     def parse(self) -> Tree:
         is_caseless = self._take("(?i)")
         root = Group("", self._branches(depth=0))
+        if root.size > MAX_SIZE:
+            raise PatternError(
+                f"it stands for {root.size} characters with its repeats written out; "
+                "a `{n,m}` is too large; 200 is plenty in a line"
+            )
         return Tree(root, is_caseless, self._is_anchored, self._only_python)
 
     def _take(self, text: str) -> bool:
@@ -227,7 +340,7 @@ class _Parser:
         for start, words in _ONLY_PYTHON:
             if self._source.startswith(start, self._at):
                 self._only_python = self._only_python or f"Hyperscan cannot do {words}"
-        if whole := re.compile(r"\(\?P=\w+\)").match(self._source, self._at):
+        if whole := _BACK.match(self._source, self._at):
             self._at = whole.end()
             return Item(_same(whole[0]))
         opening = _OPENING.match(self._source, self._at)
@@ -236,6 +349,8 @@ class _Parser:
             raise PatternError(
                 f"`{given}` is not known here; use `(?:`, `(?P<name>`, `(?i:`, or `(?i)` in front"
             )
+        if depth >= MAX_DEPTH:
+            raise PatternError(f"more than {MAX_DEPTH} groups in groups; write it flatter")
         self._at = opening.end()
         branches = self._branches(depth + 1)
         self._at += 1
@@ -267,7 +382,7 @@ class _Parser:
         return "\\" + char
 
     def _byte(self) -> str:
-        found = re.compile(r"\\x([0-9a-fA-F]{2})").match(self._source, self._at)
+        found = _BYTE.match(self._source, self._at)
         if not found:
             raise PatternError(r"`\x` needs two hex digits")
         if int(found[1], 16) == ord("\n"):
@@ -296,11 +411,7 @@ class _Parser:
             # A `[`, or a `-` in front, must not read as something else in the other engine.
             parts.append("\\" + char if char in "[]^" or (char == "-" and not parts) else char)
         text = "[" + (r"^\r\n" if is_negated else "") + "".join(parts) + "]"
-        try:
-            matches_lf = re.compile(text.encode("ascii")).match(b"\n")
-        except re.error as exc:
-            raise PatternError(f"not a regular expression: {exc}") from exc
-        if matches_lf:
+        if _holds_lf(text):
             raise PatternError(f"the class `{text}` holds LF; {_ONE_LINE}")
         return text
 
@@ -320,7 +431,9 @@ class _Parser:
         return self._plain_escape(char or "\\")
 
     def _repeated(self, item: Item) -> Item:
-        found = re.compile(r"([*+?]|\{(\d*)(,?)(\d*)\})(\??)(\+?)").match(self._source, self._at)
+        if self._source[self._at : self._at + 1] not in _REPEATING:
+            return item
+        found = _REPEAT.match(self._source, self._at)
         if not found or found[1] in ("{}", "{,}"):
             return item
         if found[6]:
@@ -330,10 +443,41 @@ class _Parser:
         self._at = found.end()
         if self._source[self._at : self._at + 1] in ("*", "?") or self._take("{"):
             raise PatternError(f"two repeats in a row after `{found[0]}`")
-        return Item(
+        repeated = Item(
             what=item.what,
             repeat=found[1],
             lazy=found[5],
             is_open=found[1] in "*+?" or (bool(found[3]) and found[2] != found[4]),
             is_optional=found[1] in "*?" or found[2] == "0",
+            most=_most(found),
+            least=0 if found[1] in "*?" else int(found[2] or 1),
         )
+        if repeated.repeats_a_repeat:
+            text = repeated.written(for_hyperscan=False)
+            raise PatternError(
+                f"`{text}` repeats what repeats already, in more ways than can be tried; "
+                "repeat it once"
+            )
+        return repeated
+
+
+def _most(repeat: re.Match[str]) -> int | None:
+    """Return how often a part may come; None: as often as it likes."""
+    if repeat[1] in "*+":
+        return None
+    if repeat[1] == "?":
+        return 1
+    if repeat[3] and not repeat[4]:
+        return None
+    try:
+        return int(repeat[4] or repeat[2])
+    except ValueError as exc:  # more digits than Python reads
+        raise PatternError("a `{n,m}` is too large; 200 is plenty in a line") from exc
+
+
+@lru_cache(maxsize=1024)
+def _holds_lf(text: str) -> bool:
+    try:
+        return re.compile(text.encode("ascii")).match(b"\n") is not None
+    except re.error as exc:
+        raise PatternError(f"not a regular expression: {exc}") from exc

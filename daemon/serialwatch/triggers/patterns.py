@@ -8,13 +8,15 @@ of the end. `.`, `\s`, `\W`, `\D` and negated classes match neither LF nor CR. C
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import hyperscan as hs
 
-from serialwatch.triggers.pattern_tree import PatternError, parse
+from serialwatch.triggers.patience import LONG_LINE, Patience
+from serialwatch.triggers.pattern_tree import MAX_LENGTH, PatternError, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +30,26 @@ class Pattern:
     has_fixed_end: bool
     can_be_empty: bool  # matches without a single character
     only_python: str  # what Hyperscan cannot do in it, "" if all is well
+    is_costly: bool  # `re` may need more than a few steps for each byte
+    patience: Patience = field(default_factory=Patience, compare=False, repr=False)
+
+    @property
+    def longest_literal(self) -> int:
+        """Return how many plain characters in a row each match holds at least."""
+        return parse(self.source).longest_literal
+
+    def find(self, text: bytes) -> re.Match[bytes] | None:
+        """Return where `re` finds it first in a text, as long as that takes no more than it may."""
+        if self.is_costly or len(text) > LONG_LINE:
+            return self.patience.search(self.regex.search, text)
+        return self.regex.search(text)
+
+    def is_all_of(self, text: bytes) -> bool:
+        """Tell whether the whole text matches, as far as that takes no more than it may."""
+        return self.patience.search(self.regex.fullmatch, text) is not None
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=32_768)
 def compile_pattern(source: str) -> Pattern:
     """Return the pattern in both forms; look-around and backreferences are for `re` alone.
 
@@ -40,6 +59,8 @@ def compile_pattern(source: str) -> Pattern:
     """
     if not source:
         raise PatternError("the pattern is empty")
+    if len(source) > MAX_LENGTH:
+        raise PatternError(f"it has {len(source)} characters, {MAX_LENGTH} are plenty; split it")
     if not source.isascii():
         raise PatternError(r"only ASCII; write other bytes as \xHH")
     tree = parse(source)
@@ -47,7 +68,7 @@ def compile_pattern(source: str) -> Pattern:
     in_python = caseless + tree.root.written(for_hyperscan=False)
     try:
         regex = re.compile(in_python.encode("ascii"))
-    except (re.error, OverflowError) as exc:
+    except (re.error, OverflowError, RecursionError) as exc:
         raise PatternError(f"not a regular expression: {exc}") from exc
     expression = (caseless + tree.root.written(for_hyperscan=True)).encode("ascii")
     return Pattern(
@@ -58,6 +79,7 @@ def compile_pattern(source: str) -> Pattern:
         has_fixed_end=tree.root.has_fixed_end,
         can_be_empty=tree.root.can_be_empty,
         only_python=tree.only_python,
+        is_costly=tree.repeats > 1 or bool(tree.only_python),
     )
 
 
@@ -89,11 +111,28 @@ def check_compiles(pattern: Pattern) -> None:
 
     """
     try:
-        compile_database.__wrapped__((pattern,))
+        database = compile_database.__wrapped__((pattern,))
     except hs.HyperscanError as exc:
         told = str(exc)
         words = next((w for start, w in _WHY if told.startswith(start)), told)
         raise PatternError(f"Hyperscan cannot use `{pattern.source}`: {words}") from exc
+    if hit_everywhere(database):
+        raise PatternError(
+            f"`{pattern.source}` matches nearly everywhere, in ordinary text too; "
+            "add the words that only your line has"
+        )
+
+
+def hit_everywhere(database: hs.Database) -> frozenset[int]:
+    """Return the ids of patterns that hit so much of ordinary text that they would slow it down."""
+    counts: Counter[int] = Counter()
+
+    def found(pattern: int, _start: int, _end: int, _flags: int, _context: object) -> None:
+        counts[pattern] += 1
+
+    database.scan(_ORDINARY, match_event_handler=found, scratch=hs.Scratch(database))
+    most = len(_ORDINARY) // 40
+    return frozenset(pattern for pattern, count in counts.items() if count > most)
 
 
 def scanned_patterns(sources: Iterable[str]) -> tuple[Pattern, ...]:
@@ -134,17 +173,21 @@ class LineView:
 
     def search(self, pattern: Pattern) -> re.Match[bytes] | None:
         """Return where the pattern matches first: in the line, else behind its prefixes."""
-        found = pattern.regex.search(self.text)
+        found = pattern.find(self.text)
         if found or not pattern.is_anchored:
             return found
         for start in self._shortened():
-            if found := pattern.regex.search(start):
+            if found := pattern.find(start):
                 return found
         return None
 
     def has(self, patterns: Iterable[Pattern]) -> bool:
         """Tell whether one of the patterns matches."""
         return any(self.search(pattern) for pattern in patterns)
+
+    def shortest(self) -> bytes:
+        """Return the line without any stamp or prefix of a logger."""
+        return min((self.text, *self._shortened()), key=len)
 
     def _shortened(self) -> tuple[bytes, ...]:
         """Return the line without its prefixes, one by one, for each piece between CRs."""
@@ -192,6 +235,22 @@ _PREFIXES = (
     rb"\d{6} ",  # mynewt
 )
 _PREFIX = re.compile(rb"(?:" + rb"|".join(_PREFIXES) + rb") *")
+
+_ORDINARY = b"".join(
+    b"[%5d.%06d] usb %d-%d: new high-speed device number %d using xhci, state %s at 0x%08x\r\n"
+    % (n, n * 7919 % 10**6, n % 4, n % 7, n, (b"ready", b"idle", b"queued")[n % 3], n * 2654435761)
+    for n in range(1, 24)
+) + b"\r\n".join(
+    (
+        b"Starting the network service... done, link up at 1000 Mbit/s full duplex",
+        b"I (4021) wifi: mode : sta (24:0a:c4:00:01:02), phy_init: loading PHY data",
+        b"[00:00:01.250,000] <inf> app: temperature 21.5 C, humidity 40 %, battery 3700 mV",
+        b"00000010: de ad be ef 00 01 02 03 04 05 06 07 08 09 0a 0b  ................",
+        b"/ # ls -l /dev/ttyS0; crw-rw---- 1 root dialout 4, 64 Jan  1 00:00 /dev/ttyS0",
+        b"key=value;list=1,2,3;" * 20,
+        b"",
+    )
+)
 
 _WHY = (
     ("Bounded repeat is too large", "a `{n,m}` is too large; 200 is plenty in a line"),

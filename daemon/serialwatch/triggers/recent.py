@@ -93,8 +93,8 @@ class Recent:
 
         An old stamp alone may be a kernel whose restart went unseen; then the clock starts anew.
         """
-        if _REPLAY_FORM.match(line):
-            return True
+        if _REPLAY_FORM.match(line):  # unless the whole log is one that `dmesg -x` has written
+            return self._newest_before(offset) != _NONE or self._has_been_asked(offset)
         stamp_s = kernel_stamp_s(line)
         newest_s = self._newest_before(offset)
         if stamp_s is None or newest_s - stamp_s <= _OLD_S:
@@ -103,6 +103,14 @@ class Recent:
             return True
         self.forget_stamps(offset)
         return False
+
+    def _has_been_asked(self, offset: int) -> bool:
+        """Tell whether `dmesg` stands somewhere before an offset of the last chunk."""
+        newest = len(self._chunks) - 1
+        return any(
+            b"dmesg" in (view[:offset] if number == newest else view)
+            for number, view in enumerate(self._chunks)
+        )
 
     def _asked_for_it(self, offset: int, live_s: int) -> bool:
         """Tell whether the log was asked for after the last line with a stamp from `live_s` on."""

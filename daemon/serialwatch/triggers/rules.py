@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,16 +33,23 @@ from serialwatch.triggers.pack_tables import (
 )
 from serialwatch.triggers.pattern_tree import PatternError
 from serialwatch.triggers.patterns import (
+    Pattern,
     check_compiles,
     compile_database,
     compile_pattern,
     compile_scanned,
+    hit_everywhere,
     scanned_patterns,
 )
 from serialwatch.triggers.ruleset import RuleSet
 
+MAX_FILE = 4 * 1024 * 1024  # bytes of a pack
 
-def load_rules(dirs: Iterable[Path]) -> RuleSet:
+Compile = Callable[[tuple[Pattern, ...]], hs.Database]
+RuleFiles = tuple[tuple[str, int, int, int], ...]  # path, time of change, size, inode
+
+
+def load_rules(dirs: Iterable[Path], compiled: Compile = compile_database) -> RuleSet:
     """Load every `*.toml` of the folders; folders may be missing, a later one wins.
 
     A rule or detector whose id an earlier folder had takes its place. What is broken is left out
@@ -51,26 +59,101 @@ def load_rules(dirs: Iterable[Path]) -> RuleSet:
         TomlError: nothing at all could be used.
 
     """
-    folders = list(dirs)
-    packs: list[_Pack] = []
-    problems: list[str] = []
-    for folder in folders:
-        seen: dict[str, str] = {}
-        if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
-            problems.append(f"{folder}: cannot be read: Permission denied")
-        for path in sorted(folder.glob("*.toml")):
+    return RuleFolders(dirs, compiled).load()
+
+
+class RuleFolders:
+    """The packs of some folders, read again and again; a later folder wins.
+
+    A pack that was good and is broken now is used on as it was.
+    """
+
+    def __init__(self, dirs: Iterable[Path], compiled: Compile = compile_database) -> None:
+        self._folders = list(dirs)
+        self._compiled = compiled
+        self._good: dict[Path, TomlFile] = {}  # what was without any problem last
+
+    def state(self) -> RuleFiles:
+        """Return what tells one state of the files from another."""
+        found: list[tuple[str, int, int, int]] = []
+        for path in self._paths():
             try:
-                read = read_toml(path)
+                about = path.stat()
+            except OSError:
+                continue  # gone since it was listed
+            found.append((str(path), about.st_mtime_ns, about.st_size, about.st_ino))
+        return tuple(found)
+
+    def load(self) -> RuleSet:
+        """Read all packs; what is broken is told in `RuleSet.problems`.
+
+        Raises:
+            TomlError: nothing at all could be used.
+
+        """
+        problems = [
+            f"{folder}: cannot be read: Permission denied"
+            for folder in self._folders
+            if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK)
+        ]
+        files: dict[Path, TomlFile] = {}
+        for path in self._paths():
+            try:
+                files[path] = self._read(path)
             except TomlError as exc:
-                problems += exc.problems
-            else:
-                packs.append(_checked(replace(read, path=f"{folder.name}/{path.name}"), seen))
-    loaded = _merged(packs)
-    problems += loaded.problems
-    if not (loaded.rules or loaded.detectors or loaded.boots):
-        where = ", ".join(map(str, folders)) or "no folder given"
-        raise TomlError(problems or [f"{where}: no rules there"])
-    return replace(loaded, problems=tuple(problems))
+                problems += self._told(path, exc.problems)
+                if path in self._good:
+                    files[path] = self._good[path]
+        packs, loaded = self._merge(files)
+        broken = {path: pack.problems for path, pack in packs.items() if pack.problems}
+        for path, told in broken.items():
+            problems += self._told(path, told)
+        if any(path in self._good for path in broken):
+            packs, loaded = self._merge(
+                files | {p: f for p, f in self._good.items() if p in broken}
+            )
+        if not (loaded.rules or loaded.detectors or loaded.boots):
+            where = ", ".join(map(str, self._folders)) or "no folder given"
+            raise TomlError(problems or [f"{where}: no rules there"])
+        self._good = {path: pack.file for path, pack in packs.items() if not pack.problems}
+        return replace(loaded, problems=(*problems, *_dangling(loaded)))
+
+    def _paths(self) -> list[Path]:
+        return [path for folder in self._folders for path in sorted(folder.glob("*.toml"))]
+
+    def _read(self, path: Path) -> TomlFile:
+        _check_file(path)
+        return replace(read_toml(path), path=f"{path.parent.name}/{path.name}")
+
+    def _merge(self, files: Mapping[Path, TomlFile]) -> tuple[dict[Path, _Pack], RuleSet]:
+        packs: dict[Path, _Pack] = {}
+        taken: dict[Path, dict[str, str]] = {}  # by folder: ids and where they stand
+        for path in self._paths_in_order(files):
+            packs[path] = _checked(files[path], taken.setdefault(path.parent, {}))
+        return packs, _merged(list(packs.values()), self._compiled)
+
+    def _paths_in_order(self, files: Mapping[Path, TomlFile]) -> list[Path]:
+        places = {folder: number for number, folder in enumerate(self._folders)}
+        return sorted(files, key=lambda path: (places[path.parent], path.name))
+
+    def _told(self, path: Path, problems: list[str]) -> list[str]:
+        if path not in self._good:
+            return problems
+        return [f"{problem} (the pack is used as it was before)" for problem in problems]
+
+
+def _check_file(path: Path) -> None:
+    """Raise TomlError for what is no ordinary file: a pipe would be read for ever."""
+    try:
+        about = path.stat()
+    except OSError:
+        return  # reading it tells why
+    if not stat.S_ISREG(about.st_mode):
+        raise TomlError([f"{path}: not a file"])
+    if about.st_size > MAX_FILE:
+        raise TomlError(
+            [f"{path}: {about.st_size} bytes, {MAX_FILE} are plenty; split it into more packs"]
+        )
 
 
 def parse_rules(text: str, path: str = "rules.toml") -> RuleSet:
@@ -80,9 +163,10 @@ def parse_rules(text: str, path: str = "rules.toml") -> RuleSet:
         TomlError: anything in it is broken.
 
     """
-    loaded = _merged([_checked(parse_toml(text, path), {})])
-    if loaded.problems:
-        raise TomlError(list(loaded.problems))
+    pack = _checked(parse_toml(text, path), {})
+    loaded = _merged([pack], compile_database)
+    if problems := [*pack.problems, *_dangling(loaded)]:
+        raise TomlError(problems)
     return loaded
 
 
@@ -162,21 +246,43 @@ def _pattern_problem(file: TomlFile, name: str, kind: str, number: int, table: T
     return None
 
 
-def _merged(packs: list[_Pack]) -> RuleSet:
-    """Put the packs together without what is too much for Hyperscan; it does not say which."""
+def _merged(packs: list[_Pack], compiled: Compile) -> RuleSet:
+    """Put the packs together without what is too much for Hyperscan, or too little."""
     loaded = _put_together(packs)
+    patterns = scanned_patterns(loaded.scanned())
+    if not patterns:
+        return loaded
     try:
-        compile_database(scanned_patterns(loaded.scanned()))
+        suspects = {patterns[number].source for number in hit_everywhere(compiled(patterns))}
     except hs.HyperscanError:
-        for pack in packs:
-            pack.found = [found for found in pack.found if _compiles(pack, found)]
+        suspects = {pattern.source for pattern in patterns}  # it does not say which
+    if not suspects:
+        return loaded
+    for pack in packs:
+        pack.found = [found for found in pack.found if _compiles(pack, found, suspects)]
+    return _that_compile(packs, compiled)
+
+
+def _that_compile(packs: list[_Pack], compiled: Compile) -> RuleSet:
+    """Put so many packs together, the first first, as Hyperscan takes at once."""
+    for pack in reversed(packs):
         loaded = _put_together(packs)
-    problems = [problem for pack in packs for problem in pack.problems]
-    return replace(loaded, problems=(*problems, *_dangling(loaded)))
+        patterns = scanned_patterns(loaded.scanned())
+        try:
+            if patterns:
+                compiled(patterns)
+        except hs.HyperscanError as exc:
+            pack.found = []
+            pack.problems.append(f"{pack.file.path}:1: too much beside the other packs: {exc}")
+        else:
+            return loaded
+    return _put_together(packs)
 
 
-def _compiles(pack: _Pack, found: _Found) -> bool:
+def _compiles(pack: _Pack, found: _Found, suspects: set[str]) -> bool:
     for key, pattern in found.table.scanned():
+        if pattern not in suspects:
+            continue
         try:
             check_compiles(compile_pattern(pattern))
         except PatternError as exc:
@@ -244,7 +350,7 @@ def _dangling(loaded: RuleSet) -> Iterator[str]:
         for missing in (r for r in ignore.rules if r not in rules):
             yield f"ignore ({ignore.source}): {missing} is no rule"
     for detector in loaded.detectors:
-        if isinstance(detector, rs.InterruptStormDetector):
+        if isinstance(detector, rs.InterruptStormDetector | rs.RateDetector):
             for missing in (r for r in detector.rules if r not in rules):
                 yield f"detector {detector.id} ({detector.source}): {missing} is no rule"
 

@@ -230,6 +230,10 @@ class InterruptStormDetector(Told):
     rules: tuple[str, ...]  # kernel messages: `rule_hits` of one interrupt within 60 s
     rule_hits: int
 
+    def scanned(self) -> Iterator[str]:
+        """Return every pattern of it that is looked for in the lines."""
+        yield from self.match
+
 
 @dataclass(frozen=True, slots=True)
 class SilenceDetector(Told):
@@ -242,8 +246,127 @@ class SilenceDetector(Told):
     stuck_severity: Severity
 
 
+@dataclass(frozen=True, slots=True)
+class NovelDetector(Told):
+    """A line that no good boot of its board had; the agent looks for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class GarbageDetector(Told):
+    """What the board sends is no text, and no other bit rate explains it."""
+
+    min_bytes: int
+    lasting_s: float
+    asked_for: tuple[str, ...]  # lines after which binary data is meant
+
+
+@dataclass(frozen=True, slots=True)
+class BitRateDetector(Told):
+    """What the board sends is no text because it talks at another bit rate; names that rate."""
+
+    min_bytes: int  # behind one of `handovers`; elsewhere as for noise
+    # Lines after which another stage talks, at a rate of its own. Groups may tell it: `rate` in
+    # bit/s, or `believed` and `real`, the crystal's frequency in any unit.
+    handovers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnexpectedBootDetector(Told):
+    """A board that was running starts anew, and nothing tells that somebody wanted it."""
+
+    ecosystem: tuple[str, ...]  # that was running; empty: any that no other such detector names
+    states: tuple[DeviceState, ...]  # that it was in; empty: any
+    causes: tuple[BootCause, ...]
+    up_s: float  # since the start before; shorter is a boot that failed, or a loop
+
+
+@dataclass(frozen=True, slots=True)
+class NotFinishedDetector(Told):
+    """A boot that does not get ready in the time that this board needs as a rule."""
+
+    limit_s: float  # for a kernel that has not come to user space, where nothing is learned
+    learned: int  # boots that got ready, to know how long they take
+    times: float  # of the time in which nearly all of them were ready
+    least_s: float  # a board with an operating system is given at least so long,
+    least_mcu_s: float  # any other so long
+
+
+@dataclass(frozen=True, slots=True)
+class RateDetector(Told):
+    """The same rule hits so often within a time that it is a fault of its own."""
+
+    title: str
+    rules: tuple[str, ...]
+    hits: int
+    in_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectDetector(Told):
+    """After one line another one must follow within a time, and it did not."""
+
+    title: str
+    after: tuple[str, ...]
+    match: tuple[str, ...]
+    within_s: float
+
+    def scanned(self) -> Iterator[str]:
+        """Return every pattern of it that is looked for in the lines."""
+        yield from (*self.after, *self.match)
+
+
+@dataclass(frozen=True, slots=True)
+class GaugeDetector(Told):
+    """A number that the board prints leaves its limits."""
+
+    title: str
+    name: str  # of the metric
+    unit: str
+    match: tuple[str, ...]
+    fields: tuple[str, ...]  # with a group `value`
+    above: float | None
+    below: float | None
+    readings: int  # in a row that must be beyond a limit
+
+    def scanned(self) -> Iterator[str]:
+        """Return every pattern of it that is looked for in the lines."""
+        yield from self.match
+
+
+@dataclass(frozen=True, slots=True)
+class VanishedDetector(Told):
+    """The device of a port is gone: for a board with native USB that is how a crash looks."""
+
+    gone_s: float  # so long it may take to come back before it is told
+    talked_s: float  # a board behind an adapter must have said something so recently
+
+
+@dataclass(frozen=True, slots=True)
+class FlappingDetector(Told):
+    """A port comes and goes, over and over."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecondReaderDetector(Told):
+    """Another program reads from the port: both get parts of what the board sends."""
+
+
+LineDetector = InterruptStormDetector | ExpectDetector | GaugeDetector  # each looks at some lines
 Detector = (
-    CounterDetector | BootLoopDetector | StormDetector | InterruptStormDetector | SilenceDetector
+    LineDetector
+    | BitRateDetector
+    | BootLoopDetector
+    | CounterDetector
+    | FlappingDetector
+    | GarbageDetector
+    | NotFinishedDetector
+    | NovelDetector
+    | RateDetector
+    | SecondReaderDetector
+    | SilenceDetector
+    | StormDetector
+    | UnexpectedBootDetector
+    | VanishedDetector
 )
 
 
@@ -271,8 +394,8 @@ class RuleSet:
         for shutdown in self.shutdowns:
             yield from shutdown.match
         for detector in self.detectors:
-            if isinstance(detector, InterruptStormDetector):
-                yield from detector.match
+            if isinstance(detector, LineDetector):
+                yield from detector.scanned()
 
     def rule(self, rule_id: str) -> Rule | None:
         """Return the rule of this id."""

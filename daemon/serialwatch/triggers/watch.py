@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from serialwatch.records import Boot, Finding, Hit, Lines, Ready
+from serialwatch.records import Boot, Finding, Hit, Lines, PortState, Ready
 from serialwatch.titles import normalise
 from serialwatch.triggers.boots import OPENED_S, Banner, Boots, Start
 from serialwatch.triggers.detectors.counter import Counters
@@ -31,6 +32,7 @@ _CONTEXT_LINES = 3  # before a banner: did somebody type something?
 _DOWN_LINES = 20  # what a board still prints after it said that it stops
 _FAULT_LINES = 200  # a board that is silent after an error has its incident already
 _ERRORS = ("error", "critical")
+_BLANK_LINES = 4  # that may stand between a line and the garbage behind it
 _LIKE_A_PROMPT = re.compile(rb"[$#>%:?] ?$")
 
 
@@ -58,7 +60,9 @@ class PortWatch:
         options: WatchOptions | None = None,
         boot: int = 0,
         ecosystems: Iterable[str] = (),
+        boots_took_s: Iterable[float] = (),
     ) -> None:
+        """Go on after boot `boot`; `boots_took_s`: how long earlier ones took, oldest first."""
         self.port = port
         self._options = options or WatchOptions()
         self._ecosystems = set(ecosystems)  # known to run there
@@ -72,7 +76,8 @@ class PortWatch:
         self._quiet_ns = _SLOW_QUIET_NS if slow else QUIET_NS
         self._newest = Lines(1, 0, b"", 0, 0)
         self._heard_ns = 0
-        self._held: tuple[Start, str] | None = None  # a start that is not told yet, its banner
+        # A start that is not told yet, its banner, the last line before it.
+        self._held: tuple[Start, str, bytes] | None = None
         self._announced = ""  # the line in which a device said that it resets itself
         self._partial: tuple[Moment, bytes] | None = None
         self._is_stale = False  # the partial line was judged for good
@@ -80,6 +85,7 @@ class PortWatch:
         self._down_seq: int | None = None  # line that announced an end or a sleep
         self._fault_seq: int | None = None  # newest error
         self._take(matcher)
+        self._detectors.learn_boots(boots_took_s)
 
     @property
     def boot(self) -> int:
@@ -90,6 +96,11 @@ class PortWatch:
     def ecosystems(self) -> frozenset[str]:
         """Return what the port's banners have shown it to run."""
         return frozenset(self._ecosystems)
+
+    @property
+    def gauges(self) -> Mapping[str, float]:
+        """Return the newest reading of each gauge that the rules define, by its name."""
+        return self._detectors.gauges
 
     def fed(self, lines: Lines) -> list[Finding]:
         """Take complete lines."""
@@ -107,6 +118,8 @@ class PortWatch:
         self._is_at_prompt = False
         if hits := self._matcher.scan(view):
             self._judge(lines, view, hits)
+        if not self._detectors.is_plain(lines.text, view):
+            self._detectors.not_plain(lines, partial(self._before, lines.first_seq, view))
         self._newest = lines
         if self._faults.deadline < lines.first_seq + lines.count:
             self._faults.passed(self._last.seq, self._last)
@@ -121,6 +134,7 @@ class PortWatch:
         self._heard_ns = mono_ns
         self._partial = (at, text)
         self._is_stale = False
+        self._detectors.partial(seq, text, mono_ns, partial(self._before, seq, b""))
         self._judge_partial(at, text, is_stale=False)
         return self._told()
 
@@ -133,6 +147,13 @@ class PortWatch:
             line, seq = self._last_said()
             faults = self._detectors.silence(line, seq, mono_ns)
             self._detected(faults, Moment(seq, mono_ns, utc_ns))
+        at = Moment(self._last.seq, mono_ns, utc_ns)
+        self._detected(self._detectors.tick(mono_ns), at)
+        if self._detectors.is_boot_late(mono_ns, self._boots.passed) and not self._is_at_prompt:
+            line, seq = self._last_said()
+            is_in_kernel = self._boots.state == "kernel"
+            late = self._detectors.boot_late(seq, line, mono_ns, is_in_kernel=is_in_kernel)
+            self._detected(late, at)
         return self._told()
 
     def marked(self, kind: str, mono_ns: int) -> None:
@@ -149,10 +170,34 @@ class PortWatch:
 
     def lost(self, mono_ns: int) -> list[Finding]:
         """Note that the port is gone, or the log ends: nothing more comes for now."""
+        self._lost(mono_ns)
+        return self._told()
+
+    def _lost(self, mono_ns: int) -> None:
         self._tell_start()
         self._faults.quiet(self._last.seq, replace(self._last, mono_ns=mono_ns))
+        self._detected(self._detectors.tick(mono_ns), replace(self._last, mono_ns=mono_ns))
         self._detectors.lost()
+        self._boots.lost()
         self._partial = None
+
+    def port_state(
+        self, state: PortState, problem: str, device: str, mono_ns: int, utc_ns: int
+    ) -> list[Finding]:
+        """Take a state of the port and its problem; `device` is its real path while it is open."""
+        faults = self._detectors.port_state(
+            state,
+            problem,
+            device,
+            mono_ns,
+            replace(self._last, mono_ns=self._heard_ns),
+            is_going_down=self._boots.state == "shutdown",
+        )
+        if state == "up":
+            self.opened(mono_ns)
+        else:
+            self._lost(mono_ns)
+        self._detected(faults, Moment(self._last.seq, mono_ns, utc_ns))
         return self._told()
 
     def wrote(self, data: bytes, mono_ns: int) -> None:
@@ -169,12 +214,15 @@ class PortWatch:
         """Go on with other rules; detectors learn anew."""
         self._faults.forget_patterns()
         self._boots.forget_patterns()
+        earlier = self._detectors
         self._take(matcher)
+        self._detectors.go_on_from(earlier)
 
     def _take(self, matcher: Matcher) -> None:
         self._matcher = matcher
         self._own_ready = matcher.ready[self._options.ready] if self._options.ready else None
         self._detectors = PortDetectors(matcher.ruleset, self._options.bit_rate)
+        self._rates.least_per_s = self._detectors.least_per_s
 
     @property
     def _last(self) -> Moment:
@@ -234,8 +282,8 @@ class PortWatch:
             for cause in use.causes:
                 self._ecosystems.add(cause.ecosystem)
                 self._boots.printed(_printed_cause(cause, found.view))
-            if use.counters:
-                faults = self._detectors.counter_line(found.view, at)
+            for told in use.detectors:
+                faults = self._detectors.line(told, use.pattern.source, found.view, at, found.raw)
                 self._detected(faults, at, found.raw)
         self._markers_of_ready(found)
         ignored = self._ignored(found, offset)
@@ -315,6 +363,7 @@ class PortWatch:
             if shutdown.after and not self._comes_after(shutdown.after, offset):
                 continue
             self._boots.going_down(shutdown.leads_to, at)
+            self._detectors.goes_down()
             self._down_seq = at.seq
 
     def _banner(self, banners: list[Banner], at: Moment, offset: int, text: str) -> None:
@@ -327,6 +376,7 @@ class PortWatch:
             self._began(at, text, offset)
         elif banners[0].marker.state == "kernel":
             self._recent.forget_stamps(offset)
+            self._detectors.kernel_starts(at)
 
     def _unseen_start(self) -> None:
         """Take an announced reset as a start of which no banner was seen."""
@@ -338,15 +388,16 @@ class PortWatch:
         self._faults.booted(at)
         self._recent.forget_stamps(offset)
         if self._boots.start:
-            self._held = (self._boots.start, banner)
+            before = self._recent.lines_before(offset, 1)
+            self._held = (self._boots.start, banner, before[0] if before else b"")
         self._down_seq = self._fault_seq = None
-        self._detectors.board_starts(at.mono_ns)
+        self._detectors.board_starts(at)
 
     def _tell_start_if_due(self, seq: int) -> None:
         """Tell a start once the device gave its cause, or when it is late to do so."""
         if self._held is None:
             return
-        start, _ = self._held
+        start, _, _ = self._held
         is_known = start.printed not in (None, "unknown")
         if is_known or seq >= start.at.seq + _CAUSE_LINES:
             self._tell_start()
@@ -354,7 +405,7 @@ class PortWatch:
     def _tell_start(self) -> None:
         if self._held is None:
             return
-        start, marker = self._held
+        start, marker, before = self._held
         self._held = None
         self._out.append(
             Boot(
@@ -369,13 +420,14 @@ class PortWatch:
                 is_expected=start.is_expected,
             )
         )
-        self._detected(self._detectors.started(start), start.at)
+        self._detected(self._detectors.started(start, before), start.at)
 
     def _prompt(self, at: Moment, view: LineView) -> None:
         for prompt, patterns in self._matcher.prompts:
             if view.has(patterns):
                 self._is_at_prompt = True
                 self._faults.prompted(at)
+                self._detectors.prompted(is_ready=prompt.is_ready)
                 if prompt.is_ready and self._own_ready is None:
                     self._ready(at)
 
@@ -391,7 +443,7 @@ class PortWatch:
     def _ready(self, at: Moment) -> None:
         if self._boots.ready():
             self._tell(Ready(self.port, at.seq, self._boots.number, at.mono_ns, at.utc_ns))
-            self._detectors.ready()
+            self._detectors.ready(at)
 
     # Time, silence, answers
 
@@ -425,6 +477,15 @@ class PortWatch:
             return strip_escapes(text)[:MAX_RAW], at.seq
         line, seq = self._recent.last_line()
         return line[:MAX_RAW], seq
+
+    def _before(self, first_seq: int, view: bytes, seq: int, count: int) -> list[tuple[int, bytes]]:
+        """Return lines before `seq` that are not blank; `view` is the newest chunk."""
+        offset = self._recent.end
+        if view:
+            offset = sum(len(line) + 1 for line in view.split(b"\n")[: seq - first_seq])
+        lines = self._recent.lines_before(offset, count + _BLANK_LINES)
+        numbered = enumerate(lines, seq - len(lines))
+        return [(number, line) for number, line in numbered if line.strip()][-count:]
 
     def _detected(self, faults: Iterable[Fault], at: Moment, raw: bytes = b"") -> None:
         for fault in faults:
@@ -464,6 +525,7 @@ class PortWatch:
             self._boots.faulted(at)
         if finding.severity in _ERRORS:
             self._fault_seq = finding.seq
+            self._detectors.boot_is_explained()
         shown = replace(finding, severity="note") if self._options.expect_faults else finding
         self._out.append(shown)
         self._detected(self._detectors.rule_hit(finding, at), at, finding.raw)
@@ -478,6 +540,6 @@ def _printed_cause(told: BootMarker | ResetCause, view: LineView) -> PrintedCaus
         if match := view.search(compile_pattern(source)):
             value = (match.groupdict().get("cause") or b"").strip()
             for pattern, cause in told.causes:
-                if compile_pattern(pattern).regex.fullmatch(value):
+                if compile_pattern(pattern).is_all_of(value):
                     return cause
     return None

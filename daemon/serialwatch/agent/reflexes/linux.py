@@ -11,6 +11,7 @@ from serialwatch.agent.reflexes.general import (
     SURE,
     is_null,
     tell_anything,
+    tell_command,
     tell_registers,
     tell_without_line,
 )
@@ -137,6 +138,7 @@ def tell_panic(case: Case, story: Story) -> None:
         )
     else:
         story.conclude("cause", f"The kernel stopped itself: {why}.", [panic.line])
+        tell_command(case, story)
     for line in _words_before(case, panic.line, 2):
         story.mark(line)
 

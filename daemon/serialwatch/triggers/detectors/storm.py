@@ -14,6 +14,7 @@ _FIRST, _LAST = 8, 40  # which lines of a second are looked at: a sample of 32
 _SAMPLE = _LAST - _FIRST
 _BITS_PER_BYTE = 10  # start, eight, stop
 _MOST = 0.5  # part of the lines that makes a full port a storm of one line
+_NO_SHAPE = b"0123456789abcdefABCDEFxX#"  # lines of one shape agree in all the rest
 _NUMBER = re.compile(rb"(?:0x)?[0-9a-fA-F]*[0-9][0-9a-fA-F]*")
 _ABOUT_INTERRUPTS = re.compile(rb"(?i)(?:\b|_)irqs?(?:\b|_|#)|\binterrupts?\b")
 
@@ -40,13 +41,14 @@ class LineRates:
     """Counts lines by the second; most seconds cost two additions a chunk."""
 
     def __init__(self) -> None:
+        self.least_per_s = 0.0  # lines of one shape; below that nobody wants to know
         self._number = -1
         self._lines = 0
         self._bytes = 0
         self._sample: list[tuple[bytes, int]] = []
 
     def fed(self, first_seq: int, count: int, view: bytes, mono_ns: int) -> Second | None:
-        """Take a chunk; return the second before it if that is over."""
+        """Take a chunk; return the second before it if that is over and worth a look."""
         over = None
         number = mono_ns // S
         if number != self._number:
@@ -62,7 +64,7 @@ class LineRates:
         return over
 
     def tick(self, mono_ns: int) -> Second | None:
-        """Return the second that is over, once."""
+        """Return the second that is over and worth a look, once."""
         if self._lines and mono_ns // S != self._number:
             return self._close()
         return None
@@ -75,6 +77,10 @@ class LineRates:
         if not sample:
             return None
         self._sample = []
+        rough = b"\n".join([line for line, _ in sample]).translate(None, _NO_SHAPE).split(b"\n")
+        most = (len(rough) - len(set(rough)) + 1) / len(rough)
+        if most < _MOST and most * lines <= self.least_per_s:
+            return None  # a cheap look is enough, nearly always
         shapes = Counter(_NUMBER.sub(b"#", line) for line, _ in sample)
         shape, times = shapes.most_common(1)[0]
         line, seq = next((ln, seq) for ln, seq in sample if _NUMBER.sub(b"#", ln) == shape)

@@ -1,0 +1,225 @@
+"""A saved log as bytes: found in folders, unpacked, and without the wide characters of Windows."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import io
+import lzma
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+_LOOKED_AT = 8192  # bytes that tell what a file is
+_BLOCK = 1 << 18  # bytes of text that are made at once from wide characters
+_UTF8_MARK = b"\xef\xbb\xbf"
+_WIDE_MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+_UNPACKERS: dict[bytes, tuple[str, Callable[[BinaryIO], object]]] = {  # by their first bytes
+    b"\x1f\x8b": ("gzip", lambda file: gzip.GzipFile(fileobj=file, mode="rb")),
+    b"\x28\xb5\x2f\xfd": ("zstd", zstd.ZstdFile),
+    b"\xfd7zXZ\x00": ("xz", lzma.LZMAFile),
+    b"BZh": ("bzip2", bz2.BZ2File),
+}
+_LONGEST_MAGIC = max(map(len, _UNPACKERS))
+_LOG_SUFFIXES = {".log", ".txt", ".cap", ".dmesg", ".console", ".tty", ".out"}
+_NO_LOG_SUFFIXES = {
+    ".asc", ".bin", ".c", ".cfg", ".cpp", ".css", ".csv", ".db", ".dtb", ".dts", ".elf", ".gif",
+    ".h", ".hex", ".htm", ".html", ".idx", ".img", ".ini", ".jpeg", ".jpg", ".js", ".json", ".map",
+    ".md", ".o", ".pdf", ".png", ".py", ".pyc", ".rs", ".rst", ".sh", ".sha256", ".so", ".sql",
+    ".svg", ".tar", ".toml", ".ts", ".tsv", ".uf2", ".xml", ".yaml", ".yml", ".zip",
+}  # fmt: skip
+_NO_TEXT = bytes([*range(7), *range(14, 27), *range(28, 32), 127])
+_MOST_NO_TEXT = 0.05  # part of a file in a folder that may be no text
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """What there is below a folder, sorted."""
+
+    logs: tuple[Path, ...]
+    skipped: tuple[Path, ...]  # they are no logs
+    unread: tuple[OSError, ...]  # folders in it that cannot be read
+
+
+class SavedLog(io.RawIOBase):
+    """A log that can be read twice; its wide characters are read as UTF-8.
+
+    Use it in a `with`. What is damaged in it is an OSError, here and in `read`.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
+        self._file = file
+        self._text = file
+        self._packer = ""
+        self._wide: codecs.IncrementalDecoder | None = None
+        self._made = b""
+        self._skipped = 0  # bytes of a mark at the start
+        try:
+            self.stored_bytes = os.fstat(file.fileno()).st_size
+            self._look()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def read_bytes(self) -> int:
+        """Return how many of the `stored_bytes` were read."""
+        return self._file.tell()
+
+    def readable(self) -> bool:
+        """Tell that it can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Tell that its start can be sought."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, `size` of them unless the log ends."""
+        if self._wide is None:
+            return self._unpacked(size)
+        while size < 0 or len(self._made) < size:
+            wide = self._unpacked(_BLOCK)
+            self._made += self._wide.decode(wide, final=not wide).encode("utf-8", "replace")
+            if not wide:
+                break
+        end = len(self._made) if size < 0 else size
+        taken, self._made = self._made[:end], self._made[end:]
+        return taken
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go back to the start, the only place that can be sought."""
+        if offset or whence:
+            raise io.UnsupportedOperation("only the start can be sought")
+        self._text.seek(self._skipped)
+        self._made = b""
+        if self._wide is not None:
+            self._wide.reset()
+        return 0
+
+    def close(self) -> None:
+        """Close the file, too."""
+        self._text.close()
+        self._file.close()  # what unpacks closes only what it opened itself
+        super().close()
+
+    def _look(self) -> None:
+        start = self._file.read(_LONGEST_MAGIC)
+        self._file.seek(0)
+        for magic, (name, unpack) in _UNPACKERS.items():
+            if start.startswith(magic):
+                self._packer, self._text = name, cast(BinaryIO, unpack(self._file))
+        start = self._unpacked(_LOOKED_AT)
+        if start.startswith(_UTF8_MARK):
+            self._skipped = len(_UTF8_MARK)
+        elif wide := _wide(start):
+            self._wide = codecs.getincrementaldecoder(wide)(errors="replace")
+            self._skipped = 2 if start[:2] in _WIDE_MARKS else 0
+        self.seek(0)
+
+    def _unpacked(self, size: int) -> bytes:
+        if not self._packer:
+            return self._text.read(size)
+        try:
+            return self._text.read(size)
+        except EOFError as exc:
+            raise OSError(f"damaged: the file ends before its {self._packer} data does") from exc
+        except (zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstd.ZstdError) as exc:
+            raise OSError(f"damaged {self._packer} data: {exc}") from exc
+        except OSError as exc:
+            if exc.errno is None:  # bzip2 has no error of its own
+                raise OSError(f"damaged {self._packer} data: {exc}") from exc
+            raise
+
+
+def open_log(path: str | Path) -> SavedLog:
+    """Open a saved log or a pipe, as it is or packed.
+
+    Raises:
+        OSError: missing, not readable, damaged, or a device, of which nothing is saved.
+
+    """
+    mode = os.stat(path).st_mode
+    if (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)) and str(path) != os.devnull:
+        # To open a serial port resets many boards.
+        raise OSError("a device, not a saved log; `serialwatch run --port NAME=DEVICE` watches one")
+    return readable_twice(open(path, "rb"))
+
+
+def readable_twice(source: BinaryIO) -> SavedLog:
+    """Return what an open file or pipe holds as a log; raises as `open_log`."""
+    if not source.seekable():
+        with source:
+            source = _kept(source)
+    return SavedLog(source)
+
+
+def logs_below(folder: Path) -> Folder:
+    """Find the logs in a folder and in those below it; hidden ones and links are left alone.
+
+    Raises:
+        OSError: the folder cannot be read.
+
+    """
+    os.scandir(folder).close()  # os.walk would say nothing
+    logs: list[Path] = []
+    skipped: list[Path] = []
+    unread: list[OSError] = []
+    for root, folders, names in os.walk(folder, onerror=unread.append):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            path = Path(root, name)
+            if name.startswith(".") or path.is_symlink() or not path.is_file():
+                continue
+            (logs if is_log(path) else skipped).append(path)
+    return Folder(tuple(sorted(logs)), tuple(sorted(skipped)), tuple(unread))
+
+
+def is_log(path: Path) -> bool:
+    """Tell whether a file looks like a log; what cannot be read does, so that it is told."""
+    suffixes = {suffix.lower() for suffix in path.suffixes[-2:]}
+    if path.suffix.lower() in _NO_LOG_SUFFIXES:
+        return False
+    try:
+        with open_log(path) as log:
+            start = log.read(_LOOKED_AT)
+    except OSError:
+        return True
+    is_text = len(start) - len(start.translate(None, _NO_TEXT)) <= _MOST_NO_TEXT * len(start)
+    return is_text or bool(suffixes & _LOG_SUFFIXES and b"\0\0\0\0" not in start)
+
+
+def _wide(start: bytes) -> str:
+    """Return the encoding of text in which every other byte is NUL, "" for all else."""
+    if marked := _WIDE_MARKS.get(start[:2]):
+        return marked
+    pairs = len(start) // 2
+    even = start[: 2 * pairs : 2].count(0)
+    odd = start[1 : 2 * pairs : 2].count(0)
+    if pairs >= 4 and odd >= 0.8 * pairs and even <= 0.02 * pairs:
+        return "utf-16-le"
+    if pairs >= 4 and even >= 0.8 * pairs and odd <= 0.02 * pairs:
+        return "utf-16-be"
+    return ""
+
+
+def _kept(source: BinaryIO) -> BinaryIO:
+    """Copy a pipe to a file without a name."""
+    kept = tempfile.TemporaryFile()  # noqa: SIM115 -- its reader closes it
+    shutil.copyfileobj(source, kept, 1 << 20)
+    kept.seek(0)
+    return cast(BinaryIO, kept)

@@ -1,0 +1,86 @@
+"""The rules while the daemon runs: loaded, compiled, and looked after for changes.
+
+All of this blocks and belongs into the thread for it.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import hyperscan as hs
+
+from serialwatch.bundled import search_path
+from serialwatch.config import Config
+from serialwatch.tomlfile import TomlError
+from serialwatch.triggers.database_cache import DatabaseCache, default_folder
+from serialwatch.triggers.matcher import Matcher
+from serialwatch.triggers.pattern_tree import PatternError
+from serialwatch.triggers.patterns import check_compiles, compile_scanned
+from serialwatch.triggers.rules import RuleFiles, RuleFolders
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """Rules that can be searched with, and what is wrong with them."""
+
+    matcher: Matcher
+    problems: Sequence[str]  # of packs
+    port_problems: Sequence[str]  # of what the configuration says about ports
+
+
+class RuleBook:
+    """The rule packs of this machine."""
+
+    def __init__(self) -> None:
+        self._cache = DatabaseCache(default_folder())
+        self._folders = RuleFolders(reversed(search_path("rules")), self._cache.database)
+        self._loaded: RuleFiles = ()
+        self._looked_at: RuleFiles = ()
+
+    def compile(self, config: Config) -> Compiled:
+        """Load and compile all packs; one that is broken now is used as it was.
+
+        Raises:
+            TomlError: nothing at all could be used.
+
+        """
+        # Before they are read: what changes meanwhile is seen as a change.
+        self._loaded = self._looked_at = self._folders.state()
+        # What is made here stays; looking through it for garbage would hold up the loop.
+        gc.disable()
+        try:
+            return self._compiled(config)
+        finally:
+            gc.enable()
+
+    @property
+    def is_changing(self) -> bool:
+        """Tell whether the last look showed other files than those that were loaded."""
+        return self._looked_at != self._loaded
+
+    def has_changed(self) -> bool:
+        """Tell whether the files are other ones than those that were loaded.
+
+        To be asked again and again: a file that is still being written does not count yet.
+        """
+        before, self._looked_at = self._looked_at, self._folders.state()
+        return self.is_changing and self._looked_at == before
+
+    def _compiled(self, config: Config) -> Compiled:
+        ruleset = self._folders.load()
+        ready = []
+        port_problems = []
+        for port in config.port.values():
+            try:
+                if port.ready:
+                    check_compiles(compile_scanned(port.ready))
+                    ready.append(port.ready)
+            except PatternError as exc:
+                port_problems.append(f'port "{port.name}": ready: {exc}')
+        try:
+            matcher = Matcher(ruleset, ready, self._cache.database)
+        except hs.HyperscanError as exc:  # with the ports' own patterns it is too much
+            raise TomlError([f"the rules are too much for Hyperscan together: {exc}"]) from exc
+        return Compiled(matcher, ruleset.problems, port_problems)

@@ -1,0 +1,100 @@
+"""A matcher for text that is there before it is judged: it is scanned once, as a whole."""
+
+from __future__ import annotations
+
+from serialwatch.triggers.matcher import Matcher, Uses
+from serialwatch.triggers.ruleset import Rule
+from serialwatch.triggers.view import strip_escapes
+
+
+class MatcherAhead(Matcher):
+    """Scans a text, then answers for its pieces; asked for something else, it scans that.
+
+    Most matches in a healthy log are lines that rules only ask for when they have found something
+    themselves. Where no rule has, and none can reach back so far, they are left out.
+    """
+
+    def __init__(self, matcher: Matcher) -> None:
+        self.__dict__.update(matcher.__dict__)  # rules and tables are the same
+        self._scans = matcher
+        self._idle = {number for number, use in enumerate(matcher.uses) if not _acts(use)}
+        rules = matcher.ruleset.rules
+        self._back = max(map(_back, rules), default=0)  # lines that rules look back,
+        self._on = max(map(_on, rules), default=0)  # and on
+        self._calm_lines = 0  # since something was found that acts
+        self._view = b""
+        self._at = 0  # where the next piece starts in it
+        self._ahead: list[tuple[int, int]] = []  # in order of their ends
+        self._next = 0
+
+    def look(self, text: bytes) -> list[tuple[int, int]]:
+        """Scan the next complete lines; return the matches that matter."""
+        self._view = view = strip_escapes(text)
+        self._at = self._next = 0
+        hits = sorted(self._scans.scan(view), key=_end)
+        if any(number not in self._idle for number, _ in hits):
+            self._calm_lines = 0
+        else:
+            if hits and self._calm_lines > self._on:
+                start = _start_of_last(view, self._back)
+                hits = [hit for hit in hits if hit[1] > start]
+            if self._calm_lines <= self._on:
+                self._calm_lines += view.count(b"\n")
+        self._ahead = hits
+        return hits
+
+    def scan(self, text: bytes) -> list[tuple[int, int]]:
+        """Return the matches in the next piece of the text, as it is without escapes."""
+        start = self._at
+        if not self._view.startswith(text, start):
+            return self._scans.scan(text)
+        self._at = end = start + len(text)
+        found = []
+        while self._next < len(self._ahead) and self._ahead[self._next][1] <= end:
+            pattern, at = self._ahead[self._next]
+            found.append((pattern, at - start))
+            self._next += 1
+        return found
+
+
+def _acts(use: Uses) -> bool:
+    """Tell whether a pattern means something where nothing else was found."""
+    return bool(
+        use.rules
+        or use.boots
+        or use.causes
+        or use.ready
+        or use.ignores
+        or use.shutdowns
+        or use.detectors
+    )
+
+
+def _back(rule: Rule) -> int:
+    return max(
+        rule.needs.within_lines if rule.needs else 0,
+        rule.unless_near.before if rule.unless_near else 0,
+        rule.block.back_lines if rule.block else 0,
+    )
+
+
+def _on(rule: Rule) -> int:
+    return max(
+        rule.needs.within_lines if rule.needs else 0,
+        rule.unless_near.after if rule.unless_near else 0,
+        rule.block.max_lines if rule.block else 0,
+    )
+
+
+def _start_of_last(text: bytes, lines: int) -> int:
+    """Return where the last so many lines of a text start."""
+    end = len(text)
+    for _ in range(lines + 1):
+        end = text.rfind(b"\n", 0, end)
+        if end < 0:
+            return 0
+    return end + 1
+
+
+def _end(hit: tuple[int, int]) -> int:
+    return hit[1]

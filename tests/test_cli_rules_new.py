@@ -1,0 +1,186 @@
+"""`rules new`: a rule from a pasted line, checked before it is shown."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from bench_cli import Cli
+from serialwatch.bundled import bundled_dir
+from serialwatch.triggers.check import check_rules, hits_of
+from serialwatch.triggers.matcher import Matcher
+from serialwatch.triggers.proposal import propose
+from serialwatch.triggers.rules import parse_rules
+
+LINE = "E (3012) pump: dry run at 2400 rpm, valve 7, temp=85.5 C on 0x3ffb1234"
+
+
+@pytest.fixture
+def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Run commands as somebody who has no files of their own."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    return Cli(tmp_path / "sw", capsys)
+
+
+def pasted(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+
+
+def test_numbers_are_generalised_fields_named_and_the_example_filled_in(cli: Cli) -> None:
+    result = cli("rules", "new", LINE, "--id", "plant.dry_run", "--severity", "critical")
+    (rule,) = tomllib.loads(result.out)["rule"]
+
+    assert result.code == 0
+    assert rule["id"] == "plant.dry_run"
+    assert rule["severity"] == "critical"
+    assert rule["title"] == "dry run at {rpm} rpm, valve {valve}, temp={temp} C on {address}"
+    assert rule["match"] == [
+        r"dry run at \d+ rpm, valve \d+, temp=\d+\.\d+ C on 0x[0-9a-fA-F]",
+    ]
+    assert rule["key"] == ["valve"]
+    assert rule["examples"] == [LINE]
+    assert "# counterexamples" in result.out
+    other = (
+        LINE.replace("2400", "17").replace("3ffb1234", "40081234").replace("valve 7", "valve 12")
+    )
+    (hit,) = hits_of(Matcher(parse_rules(result.out)), other)
+    assert hit.fields == {"rpm": "17", "valve": "12", "temp": "85.5", "address": "0x40081234"}
+
+
+def test_the_line_may_come_from_stdin(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    pasted(monkeypatch, b"\n\n" + LINE.encode() + b"\r\nanother line\n")
+    told = json.loads(cli("rules", "new", "--json").out)
+
+    assert told["id"] == "mine.dry_run_rpm_valve"
+    assert told["problems"] == []
+    assert told["example"] == LINE
+
+
+def test_a_counterexample_is_taken_over_and_checked(cli: Cli) -> None:
+    good = cli("rules", "new", LINE, "--counterexample", "dry run protection is armed")
+    bad = cli("rules", "new", LINE, "--counterexample", LINE.replace("2400", "1"))
+
+    assert tomllib.loads(good.out)["rule"][0]["counterexamples"] == ["dry run protection is armed"]
+    assert good.code == 0
+    assert bad.code == 1
+    assert "hits it" in bad.err
+
+
+def test_a_line_that_a_rule_finds_already_is_told(cli: Cli) -> None:
+    result = cli("rules", "new", "irq 74: nobody cared (try booting with irqpoll)")
+
+    assert result.code == 1
+    assert "linux.irq_nobody_cared finds 'irq 74: nobody cared" in result.err
+    assert "parent = 'linux.irq_nobody_cared'" in result.err
+
+
+def test_it_is_added_to_a_pack_and_never_twice(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "rules.d" / "mine.toml"
+    first = cli("rules", "new", LINE, "--write", str(path))
+    second = cli("rules", "new", "the shaft is off by 3 mm", "--write", str(path))
+    before = path.read_text()
+    again = cli("rules", "new", LINE, "--write", str(path))
+
+    assert (first.code, second.code, again.code) == (0, 0, 2)
+    assert [rule.id for rule in parse_rules(before).rules] == [
+        "mine.dry_run_rpm_valve",
+        "mine.shaft_off_mm",
+    ]
+    assert "the id is taken" in again.err
+    assert path.read_text() == before
+    assert check_rules(parse_rules(before)) == []
+
+
+def test_a_pack_that_is_broken_is_not_touched(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("[[rule\n")
+    result = cli("rules", "new", LINE, "--write", str(path))
+
+    assert result.code == 2
+    assert f"{path}:1: not TOML" in result.err
+    assert path.read_text() == "[[rule\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [("", "no line"), ("0x12 34 56", "holds no word"), ("a\nb", "about one line")],
+)
+def test_what_is_no_line_of_words_is_refused(cli: Cli, line: str, told: str) -> None:
+    result = cli("rules", "new", line)
+
+    assert result.code == 2
+    assert told in result.err
+
+
+def test_an_id_that_is_none_is_refused(cli: Cli) -> None:
+    result = cli("rules", "new", LINE, "--id", "Mine")
+
+    assert result.code == 2
+    assert "id" in result.err
+
+
+def test_a_short_line_is_anchored() -> None:
+    assert propose("valve stuck", "mine.x", "error").match == "^valve stuck$"
+    assert (
+        propose("\x1b[31m[   12.000000] valve 3\x1b[0m\r\n", "mine.x", "error").match
+        == r"^valve \d"
+    )
+
+
+def test_every_proposal_finds_its_own_line() -> None:
+    rng = random.Random(3)
+    words = [
+        "pump",
+        "irq",
+        "can't",
+        "at",
+        "(x)",
+        "{y}",
+        "[z]",
+        "a|b",
+        "^",
+        "$5",
+        "\\",
+        "ü",
+        "\x07",
+        "%s",
+    ]
+    numbers = [
+        "0x3ffb",
+        "12",
+        "1.5",
+        "10.0.0.1",
+        "de:ad:be:ef:00:01",
+        "deadbeef1",
+        "eth0",
+        "7/8",
+        "-3",
+    ]
+    lines = [
+        " ".join(rng.choice(rng.choice((words, numbers))) for _ in range(rng.randint(1, 30)))
+        for _ in range(50)
+    ]
+    lines = [f"broken {line}" for line in lines]
+    lines += [f"{'x' * 300} broke", "broken \udcff\udcfe 5", f"broken {'7 ' * 200}"]
+    for line in lines:
+        ruleset = parse_rules(propose(line, "mine.x", "error").toml())
+
+        assert check_rules(ruleset) == [], line
+
+
+def test_examples_of_rules_that_ship_become_rules() -> None:
+    text = (bundled_dir("config/rules") / "linux.toml").read_text()
+    for rule in tomllib.loads(text)["rule"][:30]:
+        example = rule["examples"]
+        line = (example if isinstance(example, str) else example[0]).split("\n")[0]
+        if "\n" in str(example) or not line.strip():
+            continue
+        ruleset = parse_rules(propose(line, "mine.x", "error").toml())
+
+        assert [p for p in check_rules(ruleset) if "is not found by it" in p] == []
