@@ -4,14 +4,15 @@ import io
 import json
 import os
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from bench_cli import COMMAND
 from own_streams import STREAMS, Stream
-from serialwatch.agent.knowledge import load_knowledge
-from serialwatch.agent.skills import load_skills
+from serialwatch.agent.knowledge import Knowledge, load_knowledge
+from serialwatch.agent.skills import Registry, load_skills
 from serialwatch.analysis import Analysis, analyze
 from serialwatch.bundled import bundled_dir
 from serialwatch.cli.main import run_cli
@@ -30,15 +31,18 @@ def matcher() -> Matcher:
     return Matcher(load_rules([bundled_dir("config/rules")]))
 
 
+@cache
+def skills() -> Registry:
+    return load_skills([bundled_dir("skills")])
+
+
+@cache
+def knowledge() -> Knowledge:
+    return load_knowledge([bundled_dir("config/knowledge")])
+
+
 def analyzed(matcher: Matcher, data: bytes) -> Analysis:
-    return asyncio.run(
-        analyze(
-            io.BytesIO(data),
-            matcher,
-            load_skills([bundled_dir("skills")]),
-            load_knowledge([bundled_dir("config/knowledge")]),
-        )
-    )
+    return asyncio.run(analyze(io.BytesIO(data), matcher, skills(), knowledge()))
 
 
 def test_lines_are_the_files_own(matcher: Matcher) -> None:
