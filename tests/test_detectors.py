@@ -656,7 +656,7 @@ def test_a_number_beyond_its_limit_is_told_once_until_it_is_good_again() -> None
     assert [(hit.title, hit.seq, hit.block_first) for hit in hits] == [
         ("supply_volts is 2.89 V, below 3 V", 3, 2)
     ]
-    assert bench.watch.gauges == {"supply_volts": 2.8}
+    assert bench.watch.gauges == {"mine.supply": 2.8}
     bench.says("vdd=3.3", "vdd=3.7", "vdd=3.8", after_s=1)
     assert [hit.fields["limit"] for hit in bench.hits("mine.supply")] == ["below 3", "above 3.6"]
 

@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-from serialwatch.metrics import Metrics, PortNumbers
+from serialwatch.metrics import MAX_READINGS, Metrics, PortNumbers
 from serialwatch.records import PortStats
 
 
@@ -110,3 +110,12 @@ def test_the_names_that_dashboards_rely_on() -> None:
         "build_info",
     ]:
         assert f"# HELP serialwatch_{name} " in text, name
+
+
+def test_the_numbers_of_boards_are_shown_a_few_of_each_port() -> None:
+    readings = {f"mine.gauge{n}": n / 2 for n in range(50)}
+    metrics = made(PortNumbers("dut1", "up", PortStats(), readings))
+    labels = {"port": "dut1", "rule": "mine.gauge3"}
+
+    assert metrics.registry.get_sample_value("serialwatch_reading", labels) == 1.5
+    assert metrics.render().count(b"serialwatch_reading{") == MAX_READINGS

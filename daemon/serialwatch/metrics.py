@@ -6,8 +6,9 @@ somebody asks; what changes rarely is a prometheus-client object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import get_args
 
 from prometheus_client import (
@@ -24,6 +25,7 @@ from prometheus_client.registry import Collector
 
 from serialwatch.records import SEVERITIES, PortState, PortStats, Severity
 
+MAX_READINGS = 12  # of one port: no pack makes more series than that
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _FAST_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
@@ -37,6 +39,7 @@ class PortNumbers:
     name: str
     state: PortState
     stats: PortStats
+    readings: Mapping[str, float] = field(default_factory=dict)  # by detector
 
 
 class Metrics:
@@ -167,6 +170,11 @@ class _Ports(Collector):
         lost = counter("lost_bytes", "Bytes lost.", "where")
         opens = counter("opens", "Attempts to open the device.", "result")
         boots = counter("boots", "First-stage starts of the device.")
+        readings = GaugeMetricFamily(
+            "serialwatch_reading",
+            "The newest number of a board that a gauge detector reads.",
+            labels=["port", "rule"],
+        )
         for port in self._ports():
             stats = port.stats
             for name in get_args(PortState):
@@ -176,6 +184,8 @@ class _Ports(Collector):
             rx_bytes.add_metric([port.name], stats.rx_bytes)
             rx_lines.add_metric([port.name], stats.rx_lines)
             boots.add_metric([port.name], stats.boots)
+            for rule, value in islice(port.readings.items(), MAX_READINGS):
+                readings.add_metric([port.name, rule], value)
             for family, numbers, known in (
                 (tx_bytes, stats.tx_bytes, ("attach", "send", "reset")),
                 (errors, stats.uart_errors, ()),
@@ -185,4 +195,4 @@ class _Ports(Collector):
                 for key in sorted({*known, *numbers}):
                     family.add_metric([port.name, key], numbers.get(key, 0))
         yield from (state, last, log_bytes, rx_bytes, rx_lines, tx_bytes)
-        yield from (errors, lost, opens, boots)
+        yield from (errors, lost, opens, boots, readings)

@@ -530,7 +530,10 @@ class Service:
 
     def _port_numbers(self) -> list[PortNumbers]:
         return [
-            PortNumbers(p.config.name, p.reader.state, p.reader.stats) for p in list(self._ports)
+            PortNumbers(
+                p.config.name, p.reader.state, p.reader.stats, p.watch.gauges if p.watch else {}
+            )
+            for p in list(self._ports)
         ]
 
     def _in_compiler(self, work: Callable[[], T]) -> Awaitable[T]:

@@ -97,6 +97,8 @@ class Boots:
         is_new = self._is_new(first, at)
         self._has_no_banner = False
         if is_new:
+            if self._is_first_told_late(first.marker, at):
+                self._is_state_known = False
             self._begin(first.marker, at)
         elif first.marker.stage < self._stage and self._is_next_to_last(at):
             # Banners of one start out of order: those of later stages will come again.
@@ -196,6 +198,16 @@ class Boots:
         if marker.stage == self._stage:
             return not at.is_within(marker.window_s or _SAME_STAGE_S, self._last)
         return True
+
+    def _is_first_told_late(self, marker: BootMarker, at: Moment) -> bool:
+        """Tell whether the banners so far were the first of this very start, and no start alone."""
+        return (
+            self.start is None
+            and self._last is not None
+            and not self.is_ready
+            and marker.stage >= self._stage
+            and at.is_within(_SAME_STAGE_S, self._last)
+        )
 
     def _comes_again(self, first: Banner, at: Moment) -> bool:
         """Tell whether a start has this banner twice, e.g. an SPL on each of two cores."""

@@ -280,7 +280,7 @@ class PortWatch:
             self._banner(banners, at, offset, readable(found.view.text)[:MAX_TITLE])
         for _, use in found.uses:
             for cause in use.causes:
-                self._ecosystems.add(cause.ecosystem)
+                # It proves no ecosystem: all kinds of firmware print `Reset cause:`.
                 self._boots.printed(_printed_cause(cause, found.view))
             for told in use.detectors:
                 faults = self._detectors.line(told, use.pattern.source, found.view, at, found.raw)

@@ -97,9 +97,8 @@ class PortDetectors:
 
     @property
     def gauges(self) -> Mapping[str, float]:
-        """Return the newest reading of each gauge by its name."""
-        gauges = self._gauges.values()
-        return {gauge.told.name: gauge.value for gauge in gauges if gauge.value is not None}
+        """Return the newest reading of each gauge by the id of its detector."""
+        return {id: gauge.value for id, gauge in self._gauges.items() if gauge.value is not None}
 
     def is_plain(self, text: bytes, view: bytes) -> bool:
         """Tell whether lines need no closer look: nearly always they are text."""
