@@ -98,7 +98,8 @@ class PortDetectors:
     @property
     def gauges(self) -> Mapping[str, float]:
         """Return the newest reading of each gauge by the id of its detector."""
-        return {id: gauge.value for id, gauge in self._gauges.items() if gauge.value is not None}
+        known = self._gauges.items()
+        return {rule: gauge.value for rule, gauge in known if gauge.value is not None}
 
     def is_plain(self, text: bytes, view: bytes) -> bool:
         """Tell whether lines need no closer look: nearly always they are text."""
