@@ -317,10 +317,10 @@ async def test_an_incident_whose_lines_are_gone_still_gets_a_report() -> None:
     assert "the lines of the fault: the log could not be read" in report.not_checked
 
 
-async def test_other_boards_that_failed_in_the_same_second_are_named() -> None:
+async def with_neighbour(trigger: str, other: str) -> Report:
     lines = [*lines_of("panic here"), *lines_of("panic there", "dut2")]
-    here = incident_at(lines, "here", trigger="mine.panic", linked=(18,))
-    there = incident_at(lines, "there", trigger="mine.panic", id=18)
+    here = incident_at(lines, "here", trigger=trigger, linked=(18,))
+    there = incident_at(lines, "there", trigger=other, id=18)
 
     class Both(DirectTools):
         def open(
@@ -332,10 +332,31 @@ async def test_other_boards_that_failed_in_the_same_second_are_named() -> None:
 
     async with Both("dut1", lines[:1], skills(), knowledge()) as direct:
         around = Surroundings(neighbours=(there,))
-        report = await investigate(here, direct.open("r"), "settled", None, around)
+        return await investigate(here, direct.open("r"), "settled", None, around)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "other"),
+    [
+        ("mine.panic", "mine.panic"),
+        ("linux.unexpected_reboot", "esp.brownout"),
+        ("link.port_vanished", "boot.unexpected_reboot"),
+    ],
+)
+async def test_other_boards_that_failed_in_the_same_second_are_named(
+    trigger: str, other: str
+) -> None:
+    report = await with_neighbour(trigger, other)
 
     shared = claim(report, "It was not this board alone: dut2 failed within the same second.")
     assert [e.ref for e in shared.evidence] == ["dut1:L1", "dut2:L1"]
+
+
+async def test_what_failed_in_another_way_in_the_same_second_is_no_common_cause() -> None:
+    report = await with_neighbour("mine.panic", "esp.brownout")
+
+    claim(report, "dut2 failed within the same second, but in another way: perhaps by chance.")
+    assert not any("the boards share" in h.text for h in report.hypotheses)
 
 
 async def test_a_fault_seen_before_is_counted() -> None:
@@ -344,7 +365,7 @@ async def test_a_fault_seen_before_is_counted() -> None:
     report, _ = await reported(Seen(lines, [again]), again)
 
     assert claim(report, "Seen before: 2 times on this bench (#9, #4).").results
-    assert claim(report, "It was reported 3 times in this incident.")
+    assert claim(report, "3 lines of this incident report it.")
 
 
 async def test_what_is_remembered_of_the_same_fault_is_told() -> None:
@@ -836,3 +857,26 @@ class _Answering:
 
 def _success(output: Mapping[str, Any] | None) -> SkillResult:
     return SkillResult("success", output or {})
+
+
+async def test_further_lines_of_another_rule_are_not_said_to_repeat_the_first() -> None:
+    seen = watched(LOGS / "systemd/systemd-emergency-no-data.log")
+    report, _ = await reported(seen, seen.incidents[0])
+
+    assert "data.mount was not started" in claim(report, ": the first of 3 such lines.").claim
+    assert not any(re.search(r", \d+ times\.", each) for each in claims(report))
+
+
+async def test_a_register_without_a_fault_is_left_out_beside_one_that_has_one() -> None:
+    seen = watched(LOGS / "nuttx/nuttx-bus-fault-arm.log")
+    report, _ = await reported(seen, seen.incidents[0])
+
+    assert claim(report, "cfsr 0x00008200 says: The bus answered")
+    assert not any("No fault is recorded" in each for each in claims(report))
+
+
+async def test_one_crash_that_four_lines_tell_is_not_said_to_have_come_four_times() -> None:
+    seen = watched(LOGS / "circuitpython/circuitpython-core-crash.log")
+    report, _ = await reported(seen, seen.incidents[0])
+
+    assert claim(report, "4 lines of this incident report it.")

@@ -61,6 +61,9 @@ class Board:
         self.found += self.watch.lost(self.now)
         return [f for f in self.found if isinstance(f, Boot)]
 
+    def unexpected(self) -> list[int]:
+        return [f.seq for f in self.found if isinstance(f, Hit) and "unexpected" in f.trigger]
+
     def seqs(self) -> list[int]:
         return [boot.seq for boot in self.boots()]
 
@@ -94,6 +97,53 @@ def test_the_first_banner_that_is_seen_at_all_is_a_start(banner: str) -> None:
 )
 def test_a_later_stage_alone_is_no_start(banner: str) -> None:
     assert Board().says(banner).seqs() == []
+
+
+@pytest.mark.parametrize(
+    "banner",
+    ["U-Boot 1.1.3 (Nov  4 2019 - 16:02:11)", "RouterBOOT booter 3.41", "CFE version 1.0.37 for B"],
+)
+def test_the_old_loaders_of_routers_start_them(banner: str) -> None:
+    assert Board().says(banner, KERNEL, LOGIN).says(banner, KERNEL, after_s=90).seqs() == [1, 4]
+
+
+@pytest.mark.parametrize("before", ["EFI stub: Booting Linux Kernel...", "Welcome to GRUB!"])
+def test_what_announces_the_first_kernel_seen_was_no_run_of_linux(before: str) -> None:
+    board = Board().says(before, "", KERNEL, INIT).waits(1)
+
+    assert board.seqs() == [3]
+    assert board.unexpected() == []
+
+
+def test_a_welcome_of_firmware_does_not_make_it_linux() -> None:
+    board = Board().says("Welcome to Boiler Control", ZEPHYR)
+
+    assert "linux" not in board.watch.ecosystems
+
+
+def test_a_line_of_the_kernel_that_is_printed_twice_is_one_start() -> None:
+    twice = [line for line in (KERNEL_CPU, KERNEL, INIT) for _ in range(2)]
+
+    assert Board().says(U_BOOT, *twice).seqs() == [1]
+    assert Board().says(KERNEL, "x", KERNEL).seqs() == [1, 3]
+
+
+def test_coreboot_that_starts_in_the_midst_of_linux_is_a_restart_even_without_its_bootblock() -> (
+    None
+):
+    romstage = "coreboot-24.05 Mon May 20 10:00:00 UTC 2024 x86_32 romstage starting..."
+    board = Board().says(U_BOOT, KERNEL, INIT, LOGIN)
+    board.says(romstage, *["x"] * 9, "SeaBIOS (version 1.16)", KERNEL, after_s=90).waits(1)
+
+    assert board.seqs() == [1, 5]
+    assert board.unexpected() == [5]
+
+
+def test_a_printed_reset_cause_tells_no_ecosystem() -> None:
+    board = Board().says(U_BOOT, "Reset cause: WDOG", "reset reason: watchdog")
+
+    assert board.watch.ecosystems == {"uboot"}
+    assert board.causes() == ["watchdog"]
 
 
 def test_a_loader_without_spl_and_a_kernel_without_loader_start_again() -> None:

@@ -196,3 +196,15 @@ def test_in_a_terminal_no_line_is_wider_than_it(
     assert max(map(len, plain[1:])) <= 72  # the name, in the first, is not cut
     assert "1 critical, 1 warning" in plain[1]
     assert "\x1b[1;31mcritical" in shown
+
+
+def test_a_count_is_written_like_a_line_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.log").write_text(
+        "Kernel panic - not syncing: VFS: Unable to mount root fs\n" * 1001
+    )
+    run_cli(["analyze", str(tmp_path / "a.log")])
+    row = capsys.readouterr().out.splitlines()[3].split()
+
+    assert (row[1], row[-2]) == ("1–1,001", "1,001")

@@ -248,3 +248,34 @@ def test_a_configuration_without_ports_is_not_just_good(tmp_path: Path, cli: Cli
     path.touch()
 
     assert "no ports yet: add [port.dut1]" in cli("config", "check", str(path)).out
+
+
+def test_what_a_detector_has_stands_in_one_column(cli: Cli) -> None:
+    rows = cli("rules", "explain", "link.silence").out.splitlines()[1:]
+    starts = {row.index(row.split(maxsplit=1)[1]) for row in rows if row[2] != " "}
+
+    assert any(row.startswith("  stuck_severity ") for row in rows)
+    assert len(starts) == 1
+
+
+def test_a_wrong_id_in_a_pack_is_told_in_one_sentence(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(RULE.format(match="x", example="x").replace(".broke", ""))
+    result = cli("rules", "check", str(tmp_path))
+
+    assert result.code == 2
+    assert "mine.toml:3: rule.0.id: must match pattern '" in result.err
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("mine.toml", "a file; name the folder that it is in"), ("none", "no such folder")],
+)
+def test_what_is_no_folder_of_rules_is_told(cli: Cli, tmp_path: Path, name: str, why: str) -> None:
+    (tmp_path / "mine.toml").write_text("")
+    result = cli("rules", "check", str(tmp_path / name))
+
+    assert (result.code, result.err) == (2, f"serialwatch: {tmp_path / name}: {why}\n")
+
+
+def test_no_id_at_all_brings_no_guess(cli: Cli) -> None:
+    assert cli("rules", "explain", "").err == "serialwatch: no rule '': `serialwatch rules list`\n"

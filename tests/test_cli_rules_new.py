@@ -184,3 +184,37 @@ def test_examples_of_rules_that_ship_become_rules() -> None:
         ruleset = parse_rules(propose(line, "mine.x", "error").toml())
 
         assert [p for p in check_rules(ruleset) if "is not found by it" in p] == []
+
+
+def test_a_pack_that_is_broken_already_is_told_by_its_own_line(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("# mine\nbroken = [")
+    result = cli("rules", "new", LINE, "--write", str(path))
+
+    assert result.code == 2
+    assert f"{path}:2: not TOML" in result.err
+    assert path.read_text() == "# mine\nbroken = ["
+
+
+def test_an_id_of_another_form_is_refused_with_the_form(cli: Cli) -> None:
+    result = cli("rules", "new", LINE, "--id", "Pump")
+
+    assert result.code == 2
+    assert result.err == (
+        "serialwatch: --id 'Pump': an id is PACK.WORD, in lowercase letters, digits and _, "
+        "such as plant.dry_run\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "rule_id", "title"),
+    [
+        ("défaut 0x12 du réseau", "mine.defaut_du_reseau", "défaut {defaut} du réseau"),
+        ("Kühlkörper 3: zu heiß", "mine.kuhlkorper_zu_hei", "Kühlkörper {kuhlkorper}: zu heiß"),
+        ("temp\udcff fault 7", "mine.temp_fault", "temp… fault {fault}"),
+    ],
+)
+def test_words_with_accents_stay_whole(line: str, rule_id: str, title: str) -> None:
+    proposal = propose(line, "", "error")
+
+    assert (proposal.id, proposal.title) == (rule_id, title)

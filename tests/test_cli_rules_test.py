@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -182,3 +183,32 @@ def test_a_log_that_cannot_be_read_is_told(cli: Cli, tmp_path: Path) -> None:
 
     assert (result.code, result.out) == (2, "")
     assert "missing.log: No such file or directory" in result.err
+
+
+def test_standard_input_is_named_as_such(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "a.log").open() as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        result = cli("rules", "test", "-")
+
+    assert result.out.startswith("standard input: 13 lines, ")
+
+
+def test_a_detector_without_a_hit_is_not_said_to_have_patterns(cli: Cli, tmp_path: Path) -> None:
+    with (tmp_path / "rules.d" / "mine.toml").open("a") as pack:
+        pack.write('\n[[detector]]\nid = "mine.quiet"\nkind = "silence"\nseverity = "error"\n')
+    result = cli("rules", "test", str(tmp_path / "a.log"), "--rule", "mine.quiet")
+
+    assert result.code == 1
+    assert "mine.quiet is a detector" in result.out
+    assert "comes near a pattern" not in result.out
+
+
+def test_titles_are_the_last_column_so_that_only_they_may_be_broken(
+    cli: Cli, tmp_path: Path
+) -> None:
+    rows = cli("rules", "test", str(tmp_path / "a.log")).out.splitlines()
+
+    assert any(row.split() == ["LINE", "BLOCK", "RULE", "SEVERITY", "WHAT"] for row in rows)
+    assert any(row.endswith("  error     valve 3 is stuck") for row in rows)

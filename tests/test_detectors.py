@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -213,6 +214,35 @@ def test_a_loop_that_stopped_and_comes_back_is_told_again() -> None:
         bench.says(ESP_ROM, WATCHDOG, after_s=pause_s)
 
     assert [hit.boot for hit in bench.hits("boot.loop")] == [3, 6]
+
+
+def test_other_rules_do_not_forget_the_starts_of_a_loop() -> None:
+    bench = Bench()
+    for _ in range(6):
+        bench.says(ESP_ROM, WATCHDOG, after_s=1)
+        bench.watch.swap(bundled())
+
+    assert [hit.boot for hit in bench.hits("boot.loop")] == [3]
+
+
+def test_a_banner_that_comes_again_is_a_start_under_other_rules_as_well(tmp_path: Path) -> None:
+    def rules(*names: str) -> Matcher:
+        told = "[[boot]]\necosystem = \"mine\"\nmatch = ['^{} ROM']\nstage = 1\n"
+        (tmp_path / "mine.toml").write_text("".join(told.format(name) for name in names))
+        return Matcher(load_rules([tmp_path]))
+
+    bench = Bench(matcher=rules("MINE"))
+    bench.says("MINE ROM", "x", after_s=8)
+    bench.watch.swap(rules("AAA", "MINE"))
+    bench.says("MINE ROM", "x", after_s=8)
+    assert bench.watch.boot == 2
+
+    bench.watch.swap(rules("AAA"))  # the number that MINE had stands for another banner now
+    bench.watch.swap(rules("AAA", "MINE"))
+    bench.says("AAA ROM", after_s=8)
+    assert bench.watch.boot == 2
+    bench.says("AAA ROM", after_s=8)
+    assert bench.watch.boot == 3
 
 
 def test_in_a_saved_log_a_loop_is_seen_by_its_lines() -> None:

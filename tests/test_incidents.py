@@ -117,6 +117,27 @@ def test_it_settles_5_s_after_the_last_hit() -> None:
     assert only(incidents).is_settled
 
 
+def test_a_worse_fault_that_joins_later_lets_it_settle_once_more() -> None:
+    incidents = Incidents(1)
+    incidents.found(hit(0, "linux.mmc", 10, severity="error"))
+    run(incidents, 0, 9)
+    worse = {"block_first": 20, "continues": True}
+    incidents.found(hit(10, "linux.panic", 20, opens_block=True, **worse))
+    assert only(incidents).severity == "critical"
+
+    told = run(incidents, 10, 12)
+    incidents.found(block_end(12, "linux.panic", 44))
+    told += run(incidents, 12, 16.9)
+    assert "settled" not in whats(told)
+    (again,) = [c for c in tick(incidents, 17) if c.what == "settled"]
+
+    assert (again.incident.trigger, again.incident.severity) == ("linux.mmc", "critical")
+    assert again.incident.last_seq == 44
+    incidents.found(hit(18, "linux.panic", 60, **worse))  # no worse than what was told
+    assert "settled" not in whats(run(incidents, 18, 40))
+    assert only(incidents).last_seq == 44
+
+
 def test_notes_do_not_keep_it_from_settling() -> None:
     incidents = Incidents(1)
     incidents.found(hit(0))
@@ -620,6 +641,22 @@ def test_an_unexpected_reboot_without_a_fault_before_it_opens_one() -> None:
 # Boot loops
 
 
+def test_a_boot_loop_and_the_first_restart_that_nothing_explains_are_one_incident() -> None:
+    incidents = Incidents(1)
+    for at_s in (0, 20, 40):
+        incidents.found(boot(at_s, seq=at_s + 1, cause="power_on"))
+        incidents.found(hit(at_s, "linux.unexpected_reboot", seq=at_s + 1, severity="error"))
+        run(incidents, at_s, at_s + 19.9)
+    incidents.found(hit(60, "boot.loop", seq=61))
+
+    incident = only(incidents)
+    assert (incident.trigger, incident.count) == ("linux.unexpected_reboot", 3)
+    assert incident.severity == "critical"
+
+    incidents.found(hit(600, "boot.loop", seq=900, key="another"))
+    assert len(incidents.open()) == 2
+
+
 def test_a_boot_loop_and_its_crash_are_one_incident() -> None:
     incidents = Incidents(1)
     told = []
@@ -638,7 +675,10 @@ def test_a_boot_loop_and_its_crash_are_one_incident() -> None:
     assert (incident.trigger, incident.count, incident.severity) == ("esp.panic", 10, "critical")
     assert [h.trigger for h in incident.hits] == ["esp.panic", "boot.loop"]
     assert incident.outcome == "rebooted"
-    assert [w for w in whats(told) if w != "changed"] == ["opened", "outcome", "settled"]
+    # The loop is worse than the crash it came of: it is told once more, and only once.
+    assert [w for w in whats(told) if w != "changed"] == [
+        "opened", "outcome", "settled", "settled",
+    ]  # fmt: skip
 
 
 def test_a_crash_while_a_loop_incident_settles_becomes_its_root_cause() -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from serialwatch.bundled import bundled_dir
 
+_SINCE = "and since then at most its software reset it"
+
 
 @pytest.fixture(scope="module")
 def decoder() -> Iterator[ModuleType]:
@@ -157,7 +159,8 @@ def test_other_lines_have_none(decoder: ModuleType, line: str) -> None:
         ("exccause", 33, {"cause": "33: Coprocessor1Disabled"}, []),
         ("rst", 0x0F, {"class": "brownout"}, []),
         ("rst", 0x05, {"class": "sleep_wake"}, []),
-        ("rst_cause", 2, {"cause": "2: the reset pin was pulled"}, []),
+        ("rst_cause", 2, {"cause": f"2: the reset pin was pulled, {_SINCE}"}, []),
+        ("rst_cause", 1, {"cause": f"1: power was applied, {_SINCE}"}, []),
         ("exitcode", 0x8B, {"signal": "11: SIGSEGV", "core_dumped": "1"}, []),
     ],
 )

@@ -472,7 +472,9 @@ def test_other_rules_take_over_at_once_and_nothing_is_mixed_up() -> None:
     feed.lines("ZED ROM", "== dump", "card timeout")
     feed.watch.swap(bundled())
 
-    assert triggers(feed.lines("pump died", "Kernel panic - not syncing: x")) == ["linux.panic"]
+    # What waited for a line that could have vetoed it would never be judged again.
+    found = feed.lines("pump died", "Kernel panic - not syncing: x")
+    assert triggers(found) == ["mine.timeout", "linux.panic"]
     feed.watch.swap(small())
     assert triggers(feed.lines("pump died")) == ["mine.dump"]
     assert feed.watch.boot == 1
@@ -545,6 +547,24 @@ def test_a_kernel_log_that_is_printed_again_gives_no_second_hit() -> None:
     feed.lines("[  901.000000] usb 1-1: gone", after_s=10)
     later = fault.replace("71.402118", "902.110000")
     assert triggers(feed.lines(later)) == ["linux.oops"]
+
+
+def test_whoever_asks_right_after_a_fault_sees_it_again_which_is_no_second_one() -> None:
+    feed = Feed(bundled())
+    fault = "[   71.402118] BUG: kernel NULL pointer dereference, address: 0000000000000014"
+    assert triggers(feed.lines("[   70.000000] usb 1-1: new", fault)) == ["linux.oops"]
+    feed.lines("root@dut:~# dmesg | tail", after_s=20)
+
+    assert triggers(feed.lines("[   70.000000] usb 1-1: new", fault)) == []
+    later = fault.replace("71.402118", "71.402119")
+    assert triggers(feed.lines(later)) == ["linux.oops"]
+
+
+def test_a_kernel_that_dies_each_time_with_the_same_stamp_is_told_each_time() -> None:
+    feed = Feed(bundled())
+    panic = "[    0.000000] Kernel panic - not syncing: no memory"
+    for _ in range(3):
+        assert triggers(feed.lines(panic, "[    0.000000] x", after_s=5)) == ["linux.panic"]
 
 
 def test_a_clock_that_starts_anew_without_a_banner_hides_no_fault() -> None:

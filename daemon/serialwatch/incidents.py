@@ -262,7 +262,7 @@ class Incidents:
             return known
         if hit.severity != "note" and tells_a_consequence(hit):
             for live in reversed(port.live.values()):
-                if live.is_fresh_fault(hit.mono_ns):
+                if live.is_fresh_fault(hit.mono_ns) or live.has_restarted(hit):
                     return live
         if port.current is not None or hit.severity == "note":
             return port.current
@@ -389,13 +389,14 @@ class Incidents:
         if port.held:
             changes += self._release_held(port, mono_ns, 0)
         for live in list(port.active.values()):
-            if not live.is_settled and live.is_due(mono_ns):
-                live.is_settled = True
-                port.current = None
+            if not live.is_complete and live.is_due(mono_ns):
+                live.settle()
+                if port.current is live:
+                    port.current = None
                 changes.append(self._told("settled", live))
             if live.untold_seq is not None:
                 changes += self._changed(live, mono_ns)
-            if live.is_settled and live.is_decided and live.untold_seq is None:
+            if live.is_complete and live.is_decided and live.untold_seq is None:
                 del port.active[live.id]
         return changes
 

@@ -99,6 +99,7 @@ class OpenIncident:
         self.opened_utc_ns = self.last_utc_ns = hit.utc_ns
         self.last_seq = hit.seq
         self.is_settled = False
+        self.is_worse = False  # since it settled; it settles once more then
         self.open_blocks: set[str] = set()  # triggers
         self.recent_ns = mono_ns  # the last hit or block end that counts as activity
         self.phase: State = "open"  # as the agent has it; open, investigating or reported
@@ -189,7 +190,10 @@ class OpenIncident:
             tally.add(hit)
         is_news = tally.severity != before  # else it changes neither the worst nor the root cause
         if is_news:
-            self._severity = self._worst()
+            known, self._severity = self._severity, self._worst()
+            if self.is_settled and severity_rank(self._severity) > severity_rank(known):
+                self.is_worse = True
+                self._began_ns = hit.mono_ns
         self.last_mono_ns = max(self.last_mono_ns, hit.mono_ns)
         self.last_utc_ns = hit.utc_ns
         self.untold_seq = self.untold_seq or hit.seq
@@ -200,23 +204,34 @@ class OpenIncident:
             self.is_decided = True  # the silence that follows is the cable's
         if hit.severity != "note" and not self._is_silenced(hit):
             self.recent_ns = max(self.recent_ns, hit.mono_ns)
-        if self.is_settled:
+        if self.is_complete:
             return False
         self.last_seq = max(self.last_seq, hit.seq)
         if hit.opens_block:
             self.open_blocks.add(hit.trigger)
-        return is_news and self._choose()
+        return is_news and not self.is_settled and self._choose()
 
     def end_block(self, trigger: str, last_seq: int, mono_ns: int) -> None:
         """Note that the lines of one fault are complete."""
         self.open_blocks.discard(trigger)
         self._block_end_ns = max(self._block_end_ns, mono_ns)
         self.recent_ns = max(self.recent_ns, mono_ns)
-        if not self.is_settled:
+        if not self.is_complete:
             self.last_seq = max(self.last_seq, last_seq)
 
+    @property
+    def is_complete(self) -> bool:
+        """Tell whether what there is to report of it has been told."""
+        return self.is_settled and not self.is_worse
+
+    def settle(self) -> None:
+        """Note that nothing more is expected; only something worse will be told again."""
+        self.is_settled = True
+        self.is_worse = False
+        self.open_blocks.clear()
+
     def is_due(self, mono_ns: int) -> bool:
-        """Tell whether nothing more is to be expected of this fault's first occurrence."""
+        """Tell whether nothing more is to be expected of what began it or made it worse."""
         if mono_ns - self._began_ns >= SETTLE_MAX_NS:
             return True
         return not self.open_blocks and mono_ns - self.recent_ns >= SETTLE_NS
@@ -224,6 +239,14 @@ class OpenIncident:
     def is_fresh_fault(self, mono_ns: int) -> bool:
         """Tell whether something failed here so recently that a reboot would come of it."""
         return self.fault_ns is not None and mono_ns - self.fault_ns <= REBOOT_NS
+
+    def has_restarted(self, hit: Hit) -> bool:
+        """Tell whether this is a restart for no known reason that a loop began with."""
+        return (
+            hit.trigger == "boot.loop"
+            and self.primary.trigger.endswith(".unexpected_reboot")
+            and hit.mono_ns - self.last_mono_ns <= REBOOT_NS
+        )
 
     def outcome_by_lines(self, line_ns: int, mono_ns: int) -> Outcome | None:
         """Judge by the port's last line whether the board halted or went on; None: not known."""

@@ -160,5 +160,5 @@ def _words(error: Any) -> str:
         return "missing"
     if kind == "value_error":
         return str(context.get("error", error["msg"]))
-    words = _PLAIN.get(kind) or error["msg"].removeprefix("Input should be ")
-    return f"must be {words}, not {given!r}"[:300]
+    words = f"be {_PLAIN[kind]}" if kind in _PLAIN else re.sub(r"^\w+ should ", "", error["msg"])
+    return f"must {words}, not {given!r}"[:300]

@@ -82,10 +82,10 @@ _REASONS: dict[int, tuple[tuple[str, str, str], ...]] = {
     0x18: (("", "host", "a debugger reset it through JTAG"),),
     0x1A: (("", "lockup", "the CPU locked up: an exception inside the exception handler"),),
 }
-_CAUSES_8266 = {
+_CAUSES_8266 = {  # a crash or a restart by software leaves 1 and 2 as they were
     0: "undefined",
-    1: "power was applied (normal boot)",
-    2: "the reset pin was pulled",
+    1: "power was applied, and since then at most its software reset it",
+    2: "the reset pin was pulled, and since then at most its software reset it",
     3: "software reset it",
     4: "the hardware watchdog reset it",
 }

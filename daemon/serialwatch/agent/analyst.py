@@ -178,8 +178,9 @@ def _tell_other_hits(case: Case, story: Story, told: set[int]) -> None:
         if line is None or hit not in worst:
             continue
         story.mark(line, hit.trigger)
-        times = f", {hit.count} times" if hit.count > 1 else ""
-        story.conclude("observation", f"Also: {name(hit.title, 160)}{times}.", [line])
+        # The others may name another unit or another address: only the first has this title.
+        more = f": the first of {hit.count} such lines" if hit.count > 1 else ""
+        story.conclude("observation", f"Also: {name(hit.title, 160)}{more}.", [line])
     if len(others) > len(worst):
         rest = dict.fromkeys(hit.trigger for hit in others if hit not in worst)
         story.not_checked.append(f"what else was recognised here: {name(', '.join(rest), 200)}")
@@ -202,7 +203,10 @@ def _tell_recurrence(case: Case, story: Story) -> None:
     if fault is None:
         return
     if incident.count > 1:
-        words = f"It was reported {incident.count} times in this incident."
+        # One fault may be told by several lines: their number is not how often it happened.
+        words = f"{incident.count} lines of this incident report it."
+        if case.fault is None:  # a detector's, which no line carries
+            words = f"It was reported {incident.count} times in this incident."
         story.conclude("observation", words, [fault])
     if incident.seen_before:
         ids = ", ".join(f"#{earlier}" for earlier in incident.seen_before[:5])
@@ -236,11 +240,21 @@ def _tell_neighbours(case: Case, story: Story) -> None:
         return
     for line in lines:
         story.mark(line, "another board, same second")
-    others = ", ".join(dict.fromkeys(line.port for line in lines))
+    own = [fault] if fault else []
+    alike = [
+        case.neighbour_lines[i.id]
+        for i in case.around.neighbours
+        if i.id in case.neighbour_lines and _have_a_common_cause(case.incident, i)
+    ]
+    others = ", ".join(dict.fromkeys(line.port for line in alike or lines))
+    if not alike:
+        text = f"{others} failed within the same second, but in another way: perhaps by chance."
+        story.conclude("observation", text, [*own, *lines])
+        return
     story.conclude(
         "inference",
         f"It was not this board alone: {others} failed within the same second.",
-        [*([fault] if fault else []), *lines],
+        [*own, *alike],
     )
     story.hypotheses.append(
         Hypothesis(
@@ -252,6 +266,14 @@ def _tell_neighbours(case: Case, story: Story) -> None:
     )
 
 
+def _have_a_common_cause(one: Incident, other: Incident) -> bool:
+    """Tell whether two boards failed alike, or both in a way that their surroundings explain."""
+    return one.trigger == other.trigger or all(
+        i.trigger.startswith("link.") or i.trigger.endswith(_FROM_OUTSIDE) for i in (one, other)
+    )
+
+
+_FROM_OUTSIDE = (".unexpected_reboot", ".brownout")
 _LIKELY = {"high": 0.5, "medium": 0.3, "low": 0.1}
 
 

@@ -11,7 +11,7 @@ import click
 
 from serialwatch.agent.knowledge import load_knowledge
 from serialwatch.bundled import bundled_dir, search_path
-from serialwatch.cli.errors import FAULT, WRONG_USE
+from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
 from serialwatch.cli.options import json_option
 from serialwatch.cli.rules_load import load_all, load_installed, matcher_of, unknown_rule
 from serialwatch.cli.rules_new import new_rule
@@ -41,14 +41,18 @@ rules.add_command(new_rule)
 
 
 @rules.command(short_help="Check all rules and their examples.")
-@click.argument("folders", nargs=-1, type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("folders", nargs=-1, type=click.Path(path_type=Path), metavar="[FOLDER…]")
 @json_option
 def check(folders: tuple[Path, ...], as_json: bool) -> int:
     """Compile all rules and run every example and counterexample against all of them.
 
-    FOLDERS are checked together with the rules that are installed. Exits with 2 if a rule cannot
-    be used, with 1 if one does not hold what its examples promise.
+    What is in a FOLDER is checked together with the rules that are installed. Exits with 2 if a
+    rule cannot be used, with 1 if one does not hold what its examples promise.
     """
+    for folder in folders:
+        if not folder.is_dir():
+            why = "a file; name the folder that it is in" if folder.exists() else "no such folder"
+            raise CliError(f"{safe(str(folder))}: {why}", WRONG_USE)
     loaded = load_all(folders)
     problems = [
         *check_rules(loaded, matcher_of(loaded)),

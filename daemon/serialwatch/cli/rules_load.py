@@ -53,7 +53,7 @@ def unknown_rule(ruleset: RuleSet, rule_id: str) -> CliError:
     """Return what to tell somebody who names a rule that there is not."""
     known = [*(r.id for r in ruleset.rules), *(d.id for d in ruleset.detectors)]
     close = difflib.get_close_matches(rule_id, known, n=3)
-    close += [each for each in known if rule_id in each and each not in close][:3]
+    close += [each for each in known if rule_id and rule_id in each and each not in close][:3]
     hint = f"did you mean {' or '.join(close[:3])}?" if close else "`serialwatch rules list`"
     return CliError(f"no rule {rule_id!r}: {hint}", WRONG_USE)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from serialwatch.triggers.rules import parse_rules
 from serialwatch.triggers.ruleset import RuleSet
 
 MAX_PASTED = 16 * 1024  # bytes: a line
+
+_ID = re.compile(r"[a-z0-9_]+\.[a-z0-9_]+")
 
 
 @click.command("new", short_help="Propose a rule for a line of a log.")
@@ -55,6 +58,12 @@ def new_rule(
     Numbers and addresses are generalised and become fields. The rule is checked against all
     others before it is printed; it exits with 1 if they do not get along.
     """
+    if rule_id and not _ID.fullmatch(rule_id):
+        raise CliError(
+            f"--id {safe(rule_id)!r}: an id is PACK.WORD, in lowercase letters, digits and _, "
+            "such as plant.dry_run",
+            WRONG_USE,
+        )
     pasted = _pasted(line)
     if not counterexamples and line is not None and not as_json and sys.stdin.isatty():
         asked = click.prompt(
@@ -126,6 +135,8 @@ def _problems(installed: RuleSet, own: RuleSet) -> list[str]:
 def _write(path: Path, text: str, proposal: Proposal) -> None:
     try:
         before = path.read_text(encoding="utf-8") if path.exists() else ""
+        if before.strip():
+            parse_rules(before, str(path))  # its own faults by its own line numbers
         gap = "\n" if before.endswith("\n") else "\n\n"
         whole = before + gap + text if before.strip() else text
         parse_rules(whole, str(path))

@@ -12,6 +12,7 @@ import click
 from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
 from serialwatch.cli.options import json_option
 from serialwatch.cli.rules_load import load_installed, matcher_of, unknown_rule
+from serialwatch.cli.show_analysis import shown_name
 from serialwatch.cli.tables import SEVERITY_STYLES, Column, Row, console, safe, table, width_of
 from serialwatch.records import Hit
 from serialwatch.saved_log import open_log, readable_twice
@@ -22,10 +23,10 @@ _SHOWN = 160  # characters of a line
 
 _COLUMNS = (
     Column("LINE", is_right=True),
+    Column("BLOCK", is_right=True, leaves=1),
     Column("RULE"),
     Column("SEVERITY"),
-    Column("WHAT", least=30),
-    Column("BLOCK", is_right=True, leaves=1),
+    Column("WHAT", least=30),  # the last: only it is broken where a pipe ends in a narrow terminal
 )
 
 
@@ -63,7 +64,14 @@ def test_rules(file: Path, rule_id: str | None, folders: tuple[Path, ...], as_js
     if as_json:
         click.echo(json.dumps(_json(str(file), trial, hits, misses, near), indent=2))
     else:
-        _show(str(file), trial, hits, misses, near, rule_id)
+        _show(shown_name(str(file)), trial, hits, rule_id)
+        if rule_id and not is_rule and not hits:
+            click.echo(
+                f"{rule_id} is a detector: no pattern of it can miss a line; "
+                f"`serialwatch rules explain {rule_id}` tells what it waits for"
+            )
+        elif rule_id and is_rule and (misses or near or not hits):
+            _show_why_not(trial, rule_id, misses, near)
     return 0 if hits else FAULT
 
 
@@ -106,18 +114,11 @@ def _json(
     }
 
 
-def _show(
-    name: str,
-    trial: Trial,
-    hits: Sequence[Hit],
-    misses: Sequence[Miss],
-    near: Sequence[Near],
-    rule_id: str | None,
-) -> None:
+def _show(name: str, trial: Trial, hits: Sequence[Hit], rule_id: str | None) -> None:
     out = console()
     count, boots = trial.lines, len(trial.starts)
     out.print(
-        f"{safe(name)}: {count:,} line{'s'[: count != 1]}, {boots} boot{'s'[: boots != 1]}, "
+        f"{name}: {count:,} line{'s'[: count != 1]}, {boots} boot{'s'[: boots != 1]}, "
         f"{len(hits)} hit{'s'[: len(hits) != 1]}{f' of {rule_id}' if rule_id else ''}"
     )
     for boot in trial.starts:
@@ -129,6 +130,11 @@ def _show(
         rows = [_row(trial, hit) for hit in hits]
         for text in table(_COLUMNS, rows, width_of(out)):
             out.print(text)
+
+
+def _show_why_not(trial: Trial, rule_id: str, misses: Sequence[Miss], near: Sequence[Near]) -> None:
+    """Print which lines the rule does not hit, and why."""
+    out = console()
     for miss in misses:
         out.print(f"L{trial.line_of(miss.seq)} is not hit: {safe(miss.why)}")
         out.print(f"    {_text(miss.text)}")
@@ -137,7 +143,7 @@ def _show(
         out.print(f"    {_text(each.text)}")
         out.print(f"    matches  {safe(each.matches)}")
         out.print(f"    then wants  {safe(each.wants)}  where the line has  {_text(each.has)}")
-    if rule_id and not (hits or misses or near):
+    if not (misses or near):
         out.print(
             f"no line comes near a pattern of {rule_id}: `serialwatch rules explain {rule_id}`"
         )
@@ -153,8 +159,8 @@ def _row(trial: Trial, hit: Hit) -> Row:
         notes.append(f"counts in the incident of {goes_to}")
     elif not goes_to:
         notes.append("opens no incident: " + ("a note" if hit.severity == "note" else "too vague"))
-    cells = (f"{trial.line_of(hit.seq)}", hit.trigger, hit.severity, safe(hit.title), block)
-    return Row(cells, "; ".join(notes), ("", "", SEVERITY_STYLES[hit.severity]))
+    cells = (f"{trial.line_of(hit.seq)}", block, hit.trigger, hit.severity, safe(hit.title))
+    return Row(cells, "; ".join(notes), ("", "", "", SEVERITY_STYLES[hit.severity]))
 
 
 def _text(raw: bytes) -> str:

@@ -150,7 +150,7 @@ def _row(incident: Incident) -> Row:
     first, last = incident.block_first, incident.last_seq
     where = f"{first:,}" if first == last else f"{first:,}–{last:,}"
     boot = f"#{incident.boot}" if incident.boot else "-"
-    cells = (incident.severity, where, incident.title, str(incident.count), boot)
+    cells = (incident.severity, where, incident.title, f"{incident.count:,}", boot)
     return Row(cells, note=_consequences(incident), styles=(SEVERITY_STYLES[incident.severity],))
 
 

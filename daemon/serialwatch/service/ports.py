@@ -61,6 +61,7 @@ class BenchPort:
     matched_seq: int = 0  # as an earlier run left it
     first_seq: int = 0  # of this run
     is_numbered: bool = False
+    state_ns: int = 0  # CLOCK_MONOTONIC when the port came into its state
     task: asyncio.Task[None] | None = None
 
 
@@ -241,6 +242,7 @@ class Ports:
     def on_state(self, reader: Reader) -> None:
         """Tell the triggers and people that a port is there or gone."""
         port = self._ports[reader.name]
+        port.state_ns = time.monotonic_ns()
         if port.watch is not None:
             self._tell_state(port, port.watch)
         self._listener.on_state(reader.name)
@@ -248,8 +250,9 @@ class Ports:
     def _tell_state(self, port: BenchPort, watch: PortWatch) -> None:
         reader = port.reader
         device = reader.port.device if reader.port else ""
-        now_ns, utc_ns = time.monotonic_ns(), time.time_ns()
-        self._found(port, watch.port_state(reader.state, reader.problem, device, now_ns, utc_ns))
+        since_ns = port.state_ns or time.monotonic_ns()  # rules may come long after the open
+        utc_ns = time.time_ns() - (time.monotonic_ns() - since_ns)
+        self._found(port, watch.port_state(reader.state, reader.problem, device, since_ns, utc_ns))
 
     def on_counters(self, reader: Reader, counters: UartCounters) -> None:
         """Search the UART's error counters."""

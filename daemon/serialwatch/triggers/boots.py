@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from serialwatch.records import BootCause
@@ -176,10 +176,10 @@ class Boots:
         """Note that the port is gone: what the board does meanwhile is not seen."""
         self._is_state_known = False
 
-    def forget_patterns(self) -> None:
-        """Forget the ids of patterns: they mean something else from now on."""
-        self._seen = set()
-        self._repeated = set()
+    def renumber(self, ids: Mapping[int, int]) -> None:
+        """Take the new ids of patterns; without one, a banner has never been seen."""
+        self._seen = {ids[pattern] for pattern in self._seen if pattern in ids}
+        self._repeated = {ids[pattern] for pattern in self._repeated if pattern in ids}
 
     def _is_new(self, first: Banner, at: Moment) -> bool:
         marker = first.marker
@@ -188,7 +188,7 @@ class Boots:
         if self._comes_again(first, at):
             return False
         if first.pattern in self._seen:
-            return True
+            return not self._is_printed_twice(marker, at)
         if self.start is None or self._last is None:
             return marker.is_start_alone
         if self._is_next_to_last(at):
@@ -207,6 +207,15 @@ class Boots:
             and not self.is_ready
             and marker.stage >= self._stage
             and at.is_within(_SAME_STAGE_S, self._last)
+        )
+
+    def _is_printed_twice(self, marker: BootMarker, at: Moment) -> bool:
+        """Tell whether it is the line before: two consoles on one UART double all lines."""
+        return (
+            marker.state == "kernel"
+            and self._last is not None
+            and at.seq == self._last.seq + 1
+            and at.mono_ns - self._last.mono_ns <= _SAME_BANNER_S * S
         )
 
     def _comes_again(self, first: Banner, at: Moment) -> bool:

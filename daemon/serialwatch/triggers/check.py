@@ -214,17 +214,23 @@ def _listed(word: str, items: tuple[str, ...] | list[str]) -> Iterator[str]:
 
 
 def _detector_words(detector: Detector) -> Iterator[str]:
-    yield f"{detector.id}: {detector_sentence(detector)}"
-    yield f"  severity   {detector.severity}"
-    yield f"  holdoff    {detector.holdoff_s:g} s"
+    rows: list[tuple[str, tuple[str, ...]]] = [
+        ("severity", (detector.severity,)),
+        ("holdoff", (f"{detector.holdoff_s:g} s",)),
+    ]
     for name in type(detector).__dataclass_fields__:
         if name in ("id", "severity", "holdoff_s", "knowledge", "source"):
             continue
         value = getattr(detector, name)
         if isinstance(value, tuple):
-            yield from _listed(name, [str(each) for each in value])
+            rows.append((name, tuple(map(str, value))))
         elif value is not None and value != "":
-            yield f"  {name:<10} {_amount(name, value)}"
+            rows.append((name, (_amount(name, value),)))
     if detector.knowledge:
-        yield f"  knowledge  {detector.knowledge}"
-    yield f"  from       {detector.source}"
+        rows.append(("knowledge", (detector.knowledge,)))
+    rows.append(("from", (detector.source,)))
+    yield f"{detector.id}: {detector_sentence(detector)}"
+    width = max(len(name) for name, _ in rows)
+    for name, lines in rows:
+        for number, line in enumerate(lines):
+            yield f"  {name if not number else '':<{width}} {line}"

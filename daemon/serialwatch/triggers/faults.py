@@ -154,9 +154,12 @@ class Faults:
             self._set_deadline()
 
     def forget_patterns(self) -> None:
-        """Forget the ids of patterns: they mean something else from now on."""
+        """Forget the ids of patterns: they mean something else from now on.
+
+        What waits for one is decided by what was seen, as if the board had gone quiet.
+        """
+        self._decide_all()
         self._seen.clear()
-        self._waiting.clear()
         if self._block:
             self._block.ends = frozenset()
         self._set_deadline()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -138,7 +139,7 @@ def _name(kind: str, before: str, after: str) -> str:
     if unit and unit[1].lower() in _UNITS:
         name = unit[1].lower()
         return _UNIT_NAMES.get(name, name)
-    nearest = re.search(r"([A-Za-z][A-Za-z_]*)[^A-Za-z]{0,3}$", before)
+    nearest = re.search(r"([A-Za-z][A-Za-z_]*)[^A-Za-z]{0,3}$", _without_accents(before))
     word = nearest[1].lower().strip("_") if nearest else ""
     if word and word not in _NO_NAMES and len(word) > 1:
         return word[:24]
@@ -204,7 +205,7 @@ def _title(parts: list[_Part]) -> str:
         if name:
             texts.append(f"{{{name}}}")
         elif kind != "text":
-            texts.append(" " if kind == "space" else "…")
+            texts.append(" " if kind == "space" else _foreign(value))
         else:
             plain = "".join(c if c.isprintable() else "?" for c in value)
             texts.append(plain.replace("{", "{{").replace("}", "}}"))
@@ -216,12 +217,26 @@ def _title(parts: list[_Part]) -> str:
 
 
 def _slug(parts: list[_Part]) -> str:
-    words: list[str] = []
-    for kind, value, _ in parts:
-        if kind == "text":
-            words += [w.lower().strip("_") for w in _WORD.findall(value)]
+    text = "".join(value if kind in ("text", "other") else " " for kind, value, _ in parts)
+    words = [w.lower().strip("_") for w in _WORD.findall(_without_accents(text))]
     kept = [word for word in words if word not in _NO_NAMES and len(word) > 1][:4]
     return "_".join(kept or words)[:48].strip("_") or "fault"
+
+
+def _foreign(text: str) -> str:
+    """Return bytes beyond ASCII as a title may have them."""
+    try:
+        shown = text.encode("latin-1").decode("utf-8")
+    except UnicodeDecodeError:
+        return "…"
+    return shown if shown.isprintable() else "…"
+
+
+def _without_accents(text: str) -> str:
+    """Return words of other languages so that they can be names: `défaut` is `defaut`."""
+    shown = text.encode("latin-1").decode("utf-8", errors="replace")
+    apart = unicodedata.normalize("NFKD", shown)
+    return "".join(c for c in apart if not unicodedata.combining(c))
 
 
 def _escaped(text: str) -> str:

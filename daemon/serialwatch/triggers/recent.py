@@ -39,6 +39,8 @@ class Recent:
         self._looked_s = _NONE
         self._anew_from = 0  # where in the last chunk the kernel's clock started anew
         self._is_replaying = False
+        self._asked_in = -1  # first line of the chunk for which was looked
+        self._is_asked = False  # whether `dmesg` stands anywhere
 
     def fed(self, first_seq: int, view: bytes) -> None:
         """Take a chunk of complete lines."""
@@ -97,11 +99,30 @@ class Recent:
             return self._newest_before(offset) != _NONE or self._has_been_asked(offset)
         stamp_s = kernel_stamp_s(line)
         newest_s = self._newest_before(offset)
-        if stamp_s is None or newest_s - stamp_s <= _OLD_S:
+        if stamp_s is None:
             return False
+        if newest_s - stamp_s <= _OLD_S:  # whoever asks right after a fault sees it again
+            return stamp_s < newest_s + 1 and self._is_printed_again(line, offset)
         if self._asked_for_it(offset, newest_s - _OLD_S):
             return True
         self.forget_stamps(offset)
+        return False
+
+    def _is_printed_again(self, line: bytes, offset: int) -> bool:
+        """Tell whether this very line, stamp and all, stands before a `dmesg` as well."""
+        if self._asked_in != self._last_seq:  # once a chunk: in a flood each line would look
+            self._asked_in = self._last_seq
+            self._is_asked = any(b"dmesg" in view for view in self._chunks)
+        if not self._is_asked:
+            return False
+        has_asked = False
+        for number, view in enumerate(reversed(self._chunks)):
+            end = len(view) if number else offset
+            if not has_asked:
+                end = max(0, view.rfind(b"dmesg", 0, end))
+                has_asked = end > 0
+            if has_asked and view.find(line, 0, end) >= 0:
+                return True
         return False
 
     def _has_been_asked(self, offset: int) -> bool:

@@ -213,7 +213,14 @@ class PortWatch:
     def swap(self, matcher: Matcher) -> None:
         """Go on with other rules; detectors learn anew."""
         self._faults.forget_patterns()
-        self._boots.forget_patterns()
+        ids = {use.pattern.source: number for number, use in enumerate(matcher.uses)}
+        self._boots.renumber(
+            {
+                number: ids[use.pattern.source]
+                for number, use in enumerate(self._matcher.uses)
+                if use.boots and use.pattern.source in ids
+            }
+        )
         earlier = self._detectors
         self._take(matcher)
         self._detectors.go_on_from(earlier)

@@ -9,6 +9,7 @@ from serialwatch.agent.case import Case, Decoded, Match, Story, name
 from serialwatch.agent.device_text import readable
 
 _OWN_NUMBER = "if the panic reason says so"  # the register alone does not tell
+_EMPTY = "No fault is recorded."  # beside a register that has one it only contradicts
 NULL_LIMIT = 0x1000  # an address below is a member of a structure at NULL
 MAX_STARTS = 10  # that a report cites
 SURE, LIKELY, WEAK = 0.9, 0.6, 0.4  # certainty of the class
@@ -93,8 +94,10 @@ def tell_loop(case: Case, story: Story) -> None:
 def tell_registers(case: Case, story: Story) -> None:
     """Tell what the registers of the dump say."""
     block = {line.seq for line in case.block}
-    for decoded in case.decoded:
-        if decoded.line.seq in block and _OWN_NUMBER not in decoded.meaning:
+    told = [d for d in case.decoded if d.line.seq in block and _OWN_NUMBER not in d.meaning]
+    empty = [d for d in told if d.meaning == _EMPTY]
+    for decoded in told:
+        if decoded not in empty or len(empty) == len(told):
             tell_register(story, decoded)
 
 

@@ -30,6 +30,11 @@ class BootLoop:
         self._in_a_row = 0  # starts since the board was last ready
         self._has_fired = False
 
+    def go_on_from(self, earlier: BootLoop) -> None:
+        """Take up the starts so far; other numbers may have been told to look for."""
+        self._starts, self._in_a_row = earlier._starts, earlier._in_a_row
+        self._has_fired = earlier._has_fired
+
     def started(self, start: Start) -> Fault | None:
         """Take a start that is told now."""
         told = self.told

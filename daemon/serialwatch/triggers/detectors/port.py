@@ -162,8 +162,15 @@ class PortDetectors:
         self._losses.go_on_from(earlier._losses)
         self._quiet_until_ns = earlier._quiet_until_ns
         self._noisy_until_ns = earlier._noisy_until_ns
-        for late, before in zip(self._late, earlier._late, strict=False):
-            late.go_on_from(before)
+        self._noisy_from_seq = earlier._noisy_from_seq
+        lates = {late.told.id: late for late in earlier._late}
+        for late in self._late:
+            if before := lates.get(late.told.id):
+                late.go_on_from(before)
+        loops = {loop.told.id: loop for loop in earlier._loops}
+        for loop in self._loops:
+            if known := loops.get(loop.told.id):
+                loop.go_on_from(known)
 
     def marked(self, kind: str, mono_ns: int) -> int | None:
         """Note a marker; return until when it explains restarts, None if it does not."""

@@ -1,0 +1,98 @@
+"""A port of the service without a device: what the rules are told once they are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from serialwatch.capture.ring import Ring, RingBudget
+from serialwatch.config import PortConfig
+from serialwatch.records import Boot, Finding, Lines
+from serialwatch.service import ports as ports_module
+from serialwatch.service.faults import Faults
+from serialwatch.service.ports import Ports
+from serialwatch.store.database import Database, StoreError
+from serialwatch.store.log_writer import LogWriter
+from serialwatch.triggers.matcher import Matcher
+from serialwatch.triggers.rules import load_rules
+
+T = TypeVar("T")
+
+S = 1_000_000_000
+
+
+class Heard:
+    """Stands for the incidents: keeps what was found."""
+
+    def __init__(self) -> None:
+        self.found_all: list[Finding] = []
+
+    def lines(self, lines: Lines, port: str, findings: Iterable[Finding]) -> None:
+        self.found_all += findings
+
+    def found(self, findings: Iterable[Finding]) -> None:
+        self.found_all += findings
+
+
+class NoDatabase:
+    """A database that cannot be read."""
+
+    path = Path("none.db")
+
+    async def run(self, job: object) -> None:
+        raise StoreError(self.path, "none")
+
+    def post(self, job: object) -> None: ...
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    raise StoreError(NoDatabase.path, "none")
+
+
+@pytest.fixture
+def matcher(tmp_path: Path) -> Matcher:
+    (tmp_path / "mine.toml").write_text(
+        "[[boot]]\necosystem = \"mine\"\nmatch = ['^MINE ROM']\nstage = 1\n"
+    )
+    return Matcher(load_rules([tmp_path]))
+
+
+async def test_the_grace_after_an_open_begins_with_the_open_not_with_the_rules(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, matcher: Matcher
+) -> None:
+    now = SimpleNamespace(ns=1000 * S)
+    clock = SimpleNamespace(monotonic_ns=lambda: now.ns, time_ns=lambda: now.ns)
+    monkeypatch.setattr(ports_module, "time", clock)
+    heard = Heard()
+    listener: Any = SimpleNamespace(on_bytes=lambda *_: None, on_state=lambda *_: None)
+    ports = Ports(
+        tmp_path,
+        cast(Database, NoDatabase()),
+        cast(LogWriter, None),
+        cast(Faults, heard),
+        listener,
+        cast(Any, in_thread),
+    )
+    port = ports._read(PortConfig(device="/dev/null", name="dut1"), Ring("dut1", RingBudget()))
+    port.is_numbered, port.first_seq, port.reserved_seq = True, 1, 1 << 20
+    reader = port.reader
+
+    def boots(seq: int, after_s: int) -> None:
+        now.ns = (1000 + after_s) * S
+        text = b"MINE ROM\nx\nx\n"
+        ports.on_lines(reader, Lines(seq, 3, text, now.ns, now.ns))
+
+    reader.state = "up"
+    ports.on_state(reader)
+    boots(1, after_s=2)  # the open may have reset the board
+    now.ns = 1004 * S
+    await ports.search_with(matcher)
+    boots(4, after_s=6)
+    ports.tick(1010 * S, 1010 * S)
+
+    told = [found for found in heard.found_all if isinstance(found, Boot)]
+    assert [boot.is_expected for boot in told] == [True, False]
