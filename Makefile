@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ARGS ?=
+JOBS ?= 2# test processes; a file of tests stays in one
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint bench eval fuzz wheel wheel-test debian-packages clean
@@ -25,7 +26,7 @@ demo: $(READY) ## Boards without hardware, watched for real (ARGS=--once: end by
 	$(BIN)/serialwatch demo $(ARGS)
 
 test: $(READY) ## All tests (ARGS=-k NAME: some)
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 lint: $(READY) ## Style, types, import rules, rule packs, skills
 	$(BIN)/ruff check .

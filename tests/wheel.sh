@@ -12,4 +12,4 @@ trap 'rm -rf "$away"' EXIT
 (cd "$away" && PATH="$away/venv/bin:$PATH" serialwatch demo --once)
 (cd "$top" && "$away/venv/bin/pip" install --quiet --disable-pip-version-check --group dev)
 cp -r "$top/tests" "$top/pyproject.toml" "$away/"
-cd "$away" && PATH="$away/venv/bin:$PATH" "$away/venv/bin/pytest"
+cd "$away" && PATH="$away/venv/bin:$PATH" "$away/venv/bin/pytest" -n 2 --dist loadfile
