@@ -1,4 +1,4 @@
-"""Many faults at once: counted to the last one, told once. The full minute is in the bench."""
+"""Many faults at once: counted to the last one, told once. How late the loop is: see the bench."""
 
 from __future__ import annotations
 
@@ -16,5 +16,3 @@ def test_a_thousand_hits_a_second_are_counted_and_open_one_incident_a_fault(
     assert (load.counted, load.stored) == (load.hits, load.hits)
     assert load.most_open == 1
     assert load.missing_bytes == 0
-    # On a machine that keeps everybody waiting it tells nothing.
-    assert load.lateness_s <= 0.05 or load.machine_late_s > 0.01
