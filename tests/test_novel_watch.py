@@ -110,6 +110,19 @@ async def test_after_a_flash_new_lines_are_expected(bench: Bench) -> None:
     assert bench.told == []
 
 
+async def test_a_new_agent_does_not_learn_from_the_boots_before_a_flash(bench: Bench) -> None:
+    marker = Marker(1, "dut1", bench.log.next_seq, "flash", "v2", "alice", 0, START_NS)
+    with bench.db.conn:
+        save_marker(bench.db, marker)
+    await bench.look()
+    bench.watch = bench.new_watch()
+    await bench.look()
+    bench.log.add("pump: pressure 17 is odd")
+    await bench.look()
+
+    assert bench.told == []
+
+
 async def test_a_port_without_a_log_is_no_trouble(bench: Bench) -> None:
     await bench.watch.look("dut9")
 

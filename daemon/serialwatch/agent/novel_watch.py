@@ -107,7 +107,9 @@ class NovelWatch:
         else:
             self._flash.setdefault(port, 0)
         now_utc_ns = time.time_ns()
-        boots = sorted(load_boots(database, port, limit=BOOTS), key=lambda boot: boot.number)
+        flash_seq = flashes[0].seq if flashes else 0  # boots before it tell of other firmware
+        newest = (b for b in load_boots(database, port, limit=BOOTS) if b.seq >= flash_seq)
+        boots = sorted(newest, key=lambda boot: boot.number)
         since = boots[0].utc_ns if boots else now_utc_ns
         incidents = load_incidents(database, port=port, severity="warning", since_utc_ns=since)
         faulty = {incident.boot for incident in incidents}
