@@ -16,7 +16,7 @@ from serialwatch.agent.reading import NOWHERE
 from serialwatch.agent.skills import Registry, load_skills
 from serialwatch.agent.tools import RunTools
 from serialwatch.bundled import bundled_dir
-from serialwatch.incidents import Incidents
+from serialwatch.incidents.incidents import Incidents
 from serialwatch.records import Boot, Finding, Incident, Line, Lines, Report
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.rules import load_rules

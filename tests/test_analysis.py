@@ -13,9 +13,9 @@ from bench_cli import COMMAND
 from own_streams import STREAMS, Stream
 from serialwatch.agent.knowledge import Knowledge, load_knowledge
 from serialwatch.agent.skills import Registry, load_skills
-from serialwatch.analysis import Analysis, analyze
 from serialwatch.bundled import bundled_dir
 from serialwatch.cli.main import run_cli
+from serialwatch.saved.analysis import Analysis, analyze
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.rules import load_rules
 

@@ -11,9 +11,9 @@ import pytest
 
 from serialwatch.agent.knowledge import load_knowledge
 from serialwatch.agent.skills import load_skills
-from serialwatch.analysis import Analysis, analyze, eol_of
 from serialwatch.bundled import bundled_dir
-from serialwatch.saved_log import open_log
+from serialwatch.saved.analysis import Analysis, analyze, eol_of
+from serialwatch.saved.log import open_log
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.rules import load_rules
 

@@ -15,11 +15,11 @@ import pytest
 from bench_cli import COMMAND
 from serialwatch.agent.knowledge import load_knowledge
 from serialwatch.agent.skills import load_skills
-from serialwatch.analysis import analyze
 from serialwatch.bundled import bundled_dir
 from serialwatch.cli.demo import Show, _real_board, _say_what_to_try
 from serialwatch.demo import uboot
 from serialwatch.demo.boards import BOARDS, Board
+from serialwatch.saved.analysis import analyze
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.rules import load_rules
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serialwatch.incidents import Incidents
+from serialwatch.incidents.incidents import Incidents
 from serialwatch.records import (
     BlockEnd,
     Boot,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from serialwatch.saved_log import is_log, logs_below, open_log
+from serialwatch.saved.log import is_log, logs_below, open_log
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlite_utils import Database
 
-from serialwatch.incidents import Incidents
+from serialwatch.incidents.incidents import Incidents
 from serialwatch.records import Hit, HitCount, Incident
 from serialwatch.store import incidents as store
 from serialwatch.store.incidents import (

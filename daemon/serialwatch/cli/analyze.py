@@ -20,7 +20,6 @@ from rich.text import Text
 
 from serialwatch.agent.knowledge import Knowledge, load_knowledge
 from serialwatch.agent.skills import Registry, load_skills
-from serialwatch.analysis import Analysis, most_severe, read_log, report_on
 from serialwatch.bundled import bundled_dir, search_path
 from serialwatch.cli.errors import WRONG_USE
 from serialwatch.cli.options import json_option
@@ -28,7 +27,8 @@ from serialwatch.cli.rules_load import load_installed, matcher_of
 from serialwatch.cli.show_analysis import counted, show_faults, show_report, shown_name
 from serialwatch.cli.tables import console, safe, shorten
 from serialwatch.records import SEVERITIES, Severity
-from serialwatch.saved_log import SavedLog, logs_below, open_log, readable_twice
+from serialwatch.saved.analysis import Analysis, most_severe, read_log, report_on
+from serialwatch.saved.log import SavedLog, logs_below, open_log, readable_twice
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.wire import Json, report_to_json
 

@@ -15,8 +15,8 @@ from serialwatch.cli.rules_load import load_installed, matcher_of, unknown_rule
 from serialwatch.cli.show_analysis import shown_name
 from serialwatch.cli.tables import SEVERITY_STYLES, Column, Row, console, safe, table, width_of
 from serialwatch.records import Hit
-from serialwatch.saved_log import open_log, readable_twice
-from serialwatch.trial import MAX_BYTES, Miss, Near, Trial
+from serialwatch.saved.log import open_log, readable_twice
+from serialwatch.saved.trial import MAX_BYTES, Miss, Near, Trial
 from serialwatch.wire import Json
 
 _SHOWN = 160  # characters of a line

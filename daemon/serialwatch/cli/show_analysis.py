@@ -9,7 +9,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from serialwatch.analysis import PORT, Analysis, most_severe
 from serialwatch.cli.show_report import About, report_lines
 from serialwatch.cli.tables import (
     SEVERITY_STYLES,
@@ -24,6 +23,7 @@ from serialwatch.cli.tables import (
 )
 from serialwatch.cli.times import local_now
 from serialwatch.records import SEVERITIES, HitCount, Incident, Report
+from serialwatch.saved.analysis import PORT, Analysis, most_severe
 from serialwatch.triggers.view import strip_escapes
 
 _MOST_ROWS = 20  # of a file in a terminal

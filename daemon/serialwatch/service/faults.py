@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, Protocol
 
-from serialwatch.incidents import Incidents
+from serialwatch.incidents.incidents import Incidents
 from serialwatch.metrics import Metrics
 from serialwatch.records import (
     SEVERITIES,

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from serialwatch.analysis import CHUNK, Pipeline
 from serialwatch.records import BlockEnd, Boot, Finding, Hit
-from serialwatch.saved_log import SavedLog
+from serialwatch.saved.analysis import CHUNK, Pipeline
+from serialwatch.saved.log import SavedLog
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.pattern_tree import PatternError, parse
 from serialwatch.triggers.patterns import LineView, Pattern, compile_pattern

@@ -1,6 +1,6 @@
 import pytest
 
-from serialwatch.log_clock import LogClock
+from serialwatch.saved.clock import LogClock
 
 S = 1_000_000_000
 

@@ -13,9 +13,8 @@ from serialwatch.agent.analyst import investigate
 from serialwatch.agent.direct import DirectTools
 from serialwatch.agent.knowledge import Knowledge
 from serialwatch.agent.skills import Registry
-from serialwatch.incidents import Incidents
+from serialwatch.incidents.incidents import Incidents
 from serialwatch.lines import AUTO_CR_AFTER, MAX_LINE, Eol, Splitter
-from serialwatch.log_clock import LogClock
 from serialwatch.records import (
     SEVERITIES,
     Boot,
@@ -27,6 +26,7 @@ from serialwatch.records import (
     Lines,
     Report,
 )
+from serialwatch.saved.clock import LogClock
 from serialwatch.triggers.ahead import MatcherAhead
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.ruleset import (

@@ -6,8 +6,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from serialwatch.known_faults import KnownFaults
-from serialwatch.open_incident import (
+from serialwatch.incidents.known_faults import KnownFaults
+from serialwatch.incidents.open_incident import (
     SETTLE_NS,
     OpenIncident,
     S,

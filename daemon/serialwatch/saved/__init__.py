@@ -1,0 +1,1 @@
+"""Saved logs without a daemon: read, timed, analysed, tried against rules."""
