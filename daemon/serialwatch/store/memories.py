@@ -220,7 +220,10 @@ def _insert(
 ) -> int:
     row = db.execute(
         """
-        INSERT INTO memories VALUES (
+        INSERT INTO memories (
+            id, type, scope, scope_name, priority, title, body, tags, source, fingerprint, hash,
+            hits, evidence_json, session_id, user_id, created_at, updated_at, expires_at
+        ) VALUES (
             NULL, :type, :scope, :scope_name, :priority, :title, :body, :tags, :source,
             :fingerprint, :hash, 1, :evidence, :session_id, :user_id, :now, :now, :expires
         ) RETURNING id

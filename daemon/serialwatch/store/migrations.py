@@ -350,3 +350,78 @@ def m007_templates(db: Database) -> None:
         );
         """,
     )
+
+
+@migrations()
+def m008_investigator(db: Database) -> None:
+    """What the investigator keeps between rounds and days: its state, questions, spending."""
+    _run(
+        db,
+        """
+        ALTER TABLE runs ADD COLUMN state_json TEXT NOT NULL DEFAULT '{}';
+        CREATE TABLE inquiries (            -- questions of a run to a person
+            id INTEGER PRIMARY KEY,
+            run_id TEXT NOT NULL,
+            asked_at TEXT NOT NULL,
+            question TEXT NOT NULL,
+            known TEXT NOT NULL,            -- what the run knows so far
+            missing TEXT NOT NULL,
+            answer TEXT NOT NULL DEFAULT '',
+            answered_by TEXT NOT NULL DEFAULT '',
+            answered_at TEXT
+        );
+        CREATE INDEX inquiries_run ON inquiries (run_id);
+        CREATE TABLE answers (              -- to questions that people asked
+            id INTEGER PRIMARY KEY,
+            session_id TEXT NOT NULL,
+            run_id TEXT NOT NULL,
+            user_id TEXT NOT NULL,
+            port TEXT NOT NULL,
+            question TEXT NOT NULL,
+            body_json TEXT NOT NULL,        -- a report, its incident 0
+            asked_at TEXT NOT NULL,
+            answered_at TEXT NOT NULL
+        );
+        CREATE TABLE snapshots (            -- a state that a skill kept, to compare with later
+            id INTEGER PRIMARY KEY,
+            port TEXT NOT NULL,
+            name TEXT NOT NULL,
+            run_id TEXT NOT NULL,
+            body_json TEXT NOT NULL,
+            created_at TEXT NOT NULL
+        );
+        CREATE INDEX snapshots_name ON snapshots (port, name, id);
+        CREATE TABLE late_results (         -- of skills that answered after they were accepted
+            job_id TEXT PRIMARY KEY,
+            run_id TEXT NOT NULL,
+            skill TEXT NOT NULL,
+            body_json TEXT NOT NULL,
+            ended_at TEXT NOT NULL
+        );
+        CREATE TABLE endpoints (            -- what a model's endpoint can do, as it showed
+            base_url TEXT NOT NULL,
+            model TEXT NOT NULL,
+            can_json TEXT NOT NULL,         -- {"tools": true, "json_schema": false, ...}
+            checked_at TEXT NOT NULL,
+            PRIMARY KEY (base_url, model)
+        );
+        CREATE TABLE spending (
+            day TEXT NOT NULL,              -- UTC, e.g. 2026-06-22
+            model TEXT NOT NULL,
+            calls INTEGER NOT NULL,
+            prompt_tokens INTEGER NOT NULL,
+            completion_tokens INTEGER NOT NULL,
+            cost REAL NOT NULL,             -- in the currency of the configured prices
+            PRIMARY KEY (day, model)
+        );
+        CREATE TABLE cached_answers (       -- of models, by all that was asked
+            key TEXT PRIMARY KEY,
+            body_json TEXT NOT NULL,
+            created_at TEXT NOT NULL
+        );
+        ALTER TABLE memories ADD COLUMN status TEXT NOT NULL DEFAULT 'active'
+            CHECK (status IN ('proposed','active','superseded'));
+        ALTER TABLE memories ADD COLUMN used INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE memories ADD COLUMN used_at TEXT;
+        """,
+    )

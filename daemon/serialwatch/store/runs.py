@@ -75,6 +75,7 @@ class RunRow:
     notes: Sequence[Any] = ()  # JSON
     model_calls: int = 0
     tokens: int = 0
+    state: Mapping[str, Any] = field(default_factory=dict)  # JSON; to go on from
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +245,7 @@ def save_trace(db: Database, trace: Trace) -> None:
         db.execute(
             """
             INSERT OR REPLACE INTO runs
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
             """,
             [
                 run.id,
@@ -264,6 +265,7 @@ def save_trace(db: Database, trace: Trace) -> None:
                 json.dumps(run.notes),
                 run.model_calls,
                 run.tokens,
+                json.dumps(run.state),
             ],
         )
         for message in trace.messages:
