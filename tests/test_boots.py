@@ -283,6 +283,63 @@ def test_the_cause_printed_some_lines_later_belongs_to_the_start() -> None:
     assert board.causes() == ["watchdog"]
 
 
+@pytest.mark.parametrize(
+    ("cause", "banner"),
+    [
+        ("Reset cause: WDOG", SPL),
+        ("Reset Status: WDOG3", U_BOOT),
+        ("INFO:    IWDG2 Reset (rcc_mp_sclrr 0x200)", "NOTICE:  CPU: STM32MP157CAC Rev.B"),
+        ("reset cause: watchdog", ZEPHYR),
+        ("Boot reason: WDT", "DDR Version V1.04 20190222"),
+        ("last reset: watchdog", "[35]HELLO! BOOT0 is starting!"),
+        ("Restart reason: watchdog timeout", "BootROM - 1.41"),
+        ("Reset reason: WDT reset", "MicroPython v1.24.1 on 2024-11-29; Pico with RP2040"),
+        ("rst:0x8 (TG1WDT_SYS_RST),boot:0x8", "ESP-ROM:esp32c3-api1-20210207"),
+        ("rst:0x8 (TG1WDT_SYS_RST)", ESP_STAGE_2),
+    ],
+)
+def test_a_cause_printed_before_the_banner_is_that_of_the_start(cause: str, banner: str) -> None:
+    board = Board().says(U_BOOT, KERNEL, INIT, LOGIN, *["x"] * 20)
+    board.says(cause, "", banner, "y", after_s=90)
+
+    assert board.causes() == ["unknown", "watchdog"]
+    assert Board().says(cause, "", banner).causes() == ["watchdog"]
+
+
+def test_each_round_of_a_loop_has_the_cause_before_its_banner() -> None:
+    board = Board()
+    for cause in ("Reset cause: POR", "Reset cause: WDOG", "Reset cause: WDOG"):
+        board.says(cause, SPL, "Trying to boot from MMC1", U_BOOT, after_s=3)
+
+    assert board.causes() == ["power_on", "watchdog", "watchdog"]
+
+
+def test_a_cause_behind_the_banner_is_not_that_of_the_next_start_too() -> None:
+    board = Board().says(ZEPHYR, "<inf> app: reset cause: watchdog", "x").says(ZEPHYR, after_s=2)
+
+    assert board.causes() == ["watchdog", "unknown"]
+
+
+def test_a_cause_far_before_a_banner_is_of_no_start_that_follows() -> None:
+    far = Board().says(SPL, *["x"] * 20, "Reset cause: WDOG", *["x"] * 10, SPL)
+    early = Board().says(SPL, *["x"] * 20, "Reset cause: WDOG").says(SPL, after_s=4)
+
+    assert (far.causes()[1], early.causes()[1]) == ("unknown", "unknown")
+
+
+def test_the_banners_own_cause_counts_more_than_one_before_it() -> None:
+    board = Board().says(ESP_ROM, ESP_POWER, *["x"] * 20, "reset cause: watchdog", ESP_SLEEP)
+
+    assert board.causes() == ["power_on", "sleep_wake"]
+
+
+def test_a_control_character_of_a_fault_is_seen_in_its_title() -> None:
+    board = Board().says(U_BOOT, KERNEL, f"{PANIC} \u009b5n gone").waits(3)
+    titles = [f.title for f in board.found if isinstance(f, Hit) and f.trigger == "linux.panic"]
+
+    assert titles == ["kernel panic: Fatal exception \\x9b5n gone"]
+
+
 def test_a_panic_explains_the_restart_behind_it() -> None:
     assert Board().says(U_BOOT, KERNEL, PANIC).says(U_BOOT, after_s=10).causes()[1] == "panic"
 

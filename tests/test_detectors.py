@@ -9,8 +9,10 @@ from serialwatch.bundled import bundled_dir
 from serialwatch.records import Boot, Finding, Hit, Lines, PortState
 from serialwatch.tomlfile import TomlError
 from serialwatch.triggers.detectors.counter import Counters
+from serialwatch.triggers.detectors.silence import Silence
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.rules import load_rules, parse_rules
+from serialwatch.triggers.ruleset import SilenceDetector
 from serialwatch.triggers.watch import PortWatch, WatchOptions
 
 S = 1_000_000_000
@@ -419,6 +421,18 @@ def test_a_board_that_was_talking_and_stops_is_silent_once() -> None:
     assert hits[0].title == "no line for 30 s from a board that was talking"
 
 
+def test_a_silence_of_months_in_a_saved_log_is_not_told_in_seconds() -> None:
+    told = bundled().ruleset.detector("link.silence")
+    assert isinstance(told, SilenceDetector)
+    silence = Silence(told)
+    for second in range(150):
+        silence.heard(second * S)
+
+    fault = silence.judge(b"meter 3: 21.4", 150, (149 + 5_198_400) * S)
+    assert fault
+    assert fault.title == "no line for 60 d 4 h from a board that was talking"
+
+
 def test_ten_times_the_usual_pause_is_waited_for() -> None:
     bench = Bench().talks(400, every_s=8.0).waits(70)
 
@@ -581,7 +595,7 @@ def test_a_kernel_that_does_not_come_to_user_space_is_not_finished_after_three_m
 
     hits = bench.waits(300).hits("boot.not_finished")
     assert [(hit.severity, hit.seq, hit.block_first) for hit in hits] == [("error", 3, 1)]
-    assert hits[0].title == "the boot is not finished after 180 s"
+    assert hits[0].title == "the boot is not finished after 3 min"
     assert hits[0].raw == b"[    1.0] Waiting for root device..."
 
 
@@ -590,7 +604,7 @@ def test_three_times_the_boards_own_time_is_waited_for_once_it_is_known() -> Non
 
     assert bench.waits(89).hits("boot.not_finished") == []
     hit = bench.waits(2).hits("boot.not_finished")[0]
-    assert hit.title == "the boot is not finished after 90 s, 30 s as a rule"
+    assert hit.title == "the boot is not finished after 1 min 30 s, 30 s as a rule"
 
 
 def test_what_earlier_runs_learned_of_a_board_counts() -> None:
@@ -628,7 +642,7 @@ def test_a_fault_a_person_at_the_prompt_a_shutdown_or_a_lost_port_explains_an_un
 def test_a_kernel_that_a_person_starts_at_the_prompt_must_get_ready_all_the_same() -> None:
     bench = Bench().says(U_BOOT).prompts("=> ").waits(600).says("=> boot", KERNEL).waits(181)
 
-    assert bench.hits("boot.not_finished")[0].title == "the boot is not finished after 180 s"
+    assert bench.hits("boot.not_finished")[0].title == "the boot is not finished after 3 min"
 
 
 # Hits, answers and numbers of one's own

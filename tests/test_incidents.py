@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serialwatch.incidents.incidents import Incidents
+from serialwatch.incidents.incidents import MAX_LINKED, OWN_PORT, Incidents
 from serialwatch.records import (
     BlockEnd,
     Boot,
@@ -725,6 +725,27 @@ def test_faults_of_several_ports_within_a_second_are_linked() -> None:
     assert later[0].incident.linked == ()
 
 
+def test_a_bench_that_fails_at_once_is_linked_in_lists_that_can_be_read() -> None:
+    incidents = Incidents(1)
+    incidents.found(hit(0, "link.garbage", port="first"))
+    for n in range(63):
+        incidents.found(hit(0.1 + n / 100, port=f"dut{n}"))
+    linked = {i.port: i.linked for i in incidents.open()}
+
+    assert {len(ids) for ids in linked.values()} == {MAX_LINKED}
+    assert linked["dut62"] == tuple(range(63, 63 - MAX_LINKED, -1))
+    assert 1 not in linked["dut40"]  # another fault than its own, and others are like it
+
+
+def test_a_fault_of_the_daemon_itself_is_no_neighbour() -> None:
+    incidents = Incidents(1)
+    incidents.found(hit(0, "serialwatch.agent", port=OWN_PORT))
+    incidents.found(hit(0.1))
+    incidents.found(hit(0.2, "serialwatch.disk", port=OWN_PORT))
+
+    assert [i.linked for i in incidents.open()] == [(), ()]
+
+
 def test_a_vague_fault_is_linked_by_when_it_happened() -> None:
     incidents = Incidents(1)
     incidents.found(vague(0.5))
@@ -917,6 +938,18 @@ def test_after_a_restart_what_was_not_settled_is_settled() -> None:
         last_mono_ns=left.last_mono_ns,
     ) == replace(left, hits=tuple(replace(h) for h in left.hits))
     assert incidents.found(again(700, 2, "other.one"))[-1].incident.id == 6
+
+
+def test_after_a_restart_what_had_got_worse_is_settled_once_more() -> None:
+    before = Incidents(1)
+    before.found(hit(0, seq=3, severity="error"))
+    run(before, 0, 8)
+    told = before.found(hit(10, "linux.panic", 20, severity="critical", continues=True))[-1]
+    _, changes = restored(told.incident, at_s=12)
+    _, once_more = restored(changes[0].incident, at_s=20)
+
+    assert [(c.what, c.incident.severity) for c in changes] == [("settled", "critical")]
+    assert once_more == []
 
 
 def test_after_a_restart_the_same_fault_still_counts_within_its_holdoff() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 
+import hyperscan as hs
 import pytest
 
 from serialwatch.triggers.pattern_tree import PatternError
@@ -28,7 +29,7 @@ def finds(source: str, line: bytes) -> bool:
     by_re = LineView(line.rstrip(b"\r")).search(pattern) is not None
     if by_re:
         assert in_line, "Hyperscan must find at least what `re` finds"
-    if not pattern.is_anchored:
+    if pattern.is_exact:
         assert by_re == in_line
     return by_re
 
@@ -61,6 +62,17 @@ def finds(source: str, line: bytes) -> bool:
         b"041088 data abort",
         b"2026-06-22T03:58:12.104000 [    0.000000] data abort",
         b"[0.000104 0.000104] data abort",
+        b"2026-06-22T03:58:12.104123+00:00 gw-7 kernel: data abort",
+        b"Jun 22 03:58:12 data abort",
+        b"root@board:~# data abort",
+        b"user@board:/var/log$ data abort",
+        b"[root@board ~]# data abort",
+        b"/ # data abort",
+        b"=> data abort",
+        b"MX8 U-Boot > data abort",
+        b"uart:~$ data abort",
+        b"msh />data abort",
+        b"[2019-09-04 17:37:27] root@board:~# [   12.345678] data abort",
         b"progress 20%\rdata abort",
         b"progress 20%\r[   12.345678] data abort",
     ],
@@ -74,6 +86,32 @@ def test_a_start_stands_behind_every_known_prefix(line: bytes) -> None:
 )
 def test_a_start_is_not_in_the_midst_of_a_line(line: bytes) -> None:
     assert not finds("^data abort", line)
+
+
+@pytest.mark.parametrize("line", [b"# data abort", b"costs $ data abort", b"x = a => data abort"])
+def test_a_comment_or_a_number_is_no_prompt(line: bytes) -> None:
+    assert not finds("^data abort", line)
+
+
+def test_what_a_logger_calls_its_program_may_be_the_start_of_the_message() -> None:
+    assert finds("^data abort: ", b"Jun 22 03:58:12 data abort: at 0x40")
+
+
+@pytest.mark.parametrize("source", ["^Unhandled exception", r"\bUnhandled exception"])
+def test_a_long_text_is_found_where_another_writer_broke_off(source: str) -> None:
+    assert finds(source, b"usb 1-1: new high-speUnhandled exception")
+    assert not finds("^Halted", b"usb 1-1: new high-speHalted")
+
+
+def test_a_longer_word_is_not_another_writer() -> None:
+    assert not finds(r"\bsynchronous external abort", b"asynchronous external abort is masked")
+    assert finds(r"\bsynchronous external abort", b"usb: new high-spesynchronous external abort")
+
+
+def test_a_veto_is_not_looked_for_in_the_midst_of_a_word() -> None:
+    veto = compile_pattern("^Unhandled exception")
+
+    assert not LineView(b"usb 1-1: new high-speUnhandled exception").has([veto])
 
 
 def test_a_pattern_may_be_anchored_at_a_prefix_itself() -> None:
@@ -98,7 +136,11 @@ def test_nothing_matches_across_a_line_end(source: str) -> None:
     pattern = compile_scanned(source)
     hits: list[int] = []
     text = b"the line\r\nafter, or before\r\r\nafter\n"
-    compile_database((pattern,)).scan(text, match_event_handler=lambda *hit: hits.append(hit[2]))
+    database = hs.Database(mode=hs.HS_MODE_BLOCK)
+    database.compile(
+        expressions=[pattern.expression], ids=[0], elements=1, flags=[hs.HS_FLAG_MULTILINE]
+    )
+    database.scan(text, match_event_handler=lambda *hit: hits.append(hit[2]))
 
     assert hits == []
     assert pattern.regex.search(text) is None

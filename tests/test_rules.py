@@ -119,6 +119,7 @@ def test_look_ahead_is_refused_with_rule_file_line_and_remedy() -> None:
             (r"(?P<n>\d)", r"(?P<n>\d"),
             "rule mine.valve (rules.d/mine.toml:7): a `(` is never closed",
         ),
+        (("fields", "needs = { match = 'a', only = 'b' }\nfields"), "'b' is none of the patterns"),
         (("[[rule]]", "[[rules]]"), "rules.d/mine.toml:2: rules: not one of [[rule]], "),
     ],
 )
@@ -250,7 +251,7 @@ def test_a_rule_and_a_detector_are_explained_in_words() -> None:
     assert "severity   critical" in rule
     assert "nobody cared" in rule
     assert "knowledge  linux/irq_nobody_cared" in rule
-    assert "3 unexpected starts within 120 s" in detector
+    assert "3 unexpected starts within 2 min" in detector
     with pytest.raises(KeyError):
         explain_rule(loaded, "no.such")
 

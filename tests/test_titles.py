@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from serialwatch.titles import MAX_TITLE, fingerprint, normalise
+from serialwatch.titles import MAX_TITLE, duration, fingerprint, normalise, readable
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,10 @@ from serialwatch.titles import MAX_TITLE, fingerprint, normalise
         ("lockup - CPU#1 stuck for 22s! [cat:1234]", "lockup - CPU stuck for NUMs! [cat:NUM]"),
         ("CPU: 0 PID: 12", "CPU PID: NUM"),
         ("error -110, 3.3 V", "error -NUM, NUM.NUM V"),
+        ("no line for 45 s from it", "no line for NUM s from it"),
+        ("no line for 60 d 4 h from it", "no line for NUM s from it"),
+        ("came back 2.3 s later", "came back NUM s later"),
+        ("retry 3 min_rate 5 sensors", "retry NUM min_rate NUM sensors"),
         ("eth0 and mmcblk1p2 on stm32", "eth0 and mmcblk1p2 on stm32"),
         ("a facade in its third decade", "a facade in its third decade"),
         ("std::vector at 12:34:56", "std::vector at NUM:NUM:NUM"),
@@ -61,3 +65,41 @@ def test_a_fingerprint_ignores_numbers_but_not_rule_title_or_firmware() -> None:
 
 def test_a_title_of_any_characters_has_a_fingerprint() -> None:
     assert len(fingerprint("x.y", "lone \udc80 surrogate \x00", "")) == 16
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0, "0 s"),
+        (0.42, "0.4 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min"),
+        (150, "2 min 30 s"),
+        (3599.9, "1 h"),
+        (11_520, "3 h 12 min"),
+        (86_399, "1 d"),
+        (5_198_400, "60 d 4 h"),
+    ],
+)
+def test_a_time_is_told_in_two_units_at_most(seconds: float, told: str) -> None:
+    assert duration(seconds) == told
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"  plain text\r\n", "plain text"),
+        (b"tab\there", "tab here"),
+        ("gone: \u009b31m".encode(), "gone: \\x9b31m"),
+        ("next line \u0085".encode(), "next line \\x85"),
+        ("abc\u202ecba".encode(), "abc\\x202ecba"),
+        (b"not utf-8 \x9b5n", "not utf-8 \\x9b5n"),
+        ("21 \u00b0C".encode(), "21 \u00b0C"),
+    ],
+)
+def test_what_a_board_prints_is_harmless_in_a_title_and_nothing_of_it_is_lost(
+    raw: bytes, text: str
+) -> None:
+    assert readable(raw) == text
+    assert readable(raw).isprintable()

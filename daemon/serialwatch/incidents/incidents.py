@@ -31,6 +31,8 @@ from serialwatch.records import (
 BETTER_LINES = 60  # a vague match this near a better one is part of the same fault
 BETTER_NS = 10 * S
 LINKED_NS = 1 * S  # two ports failing within this have something in common
+MAX_LINKED = 16  # incidents that one is linked with: those most like it, then the nearest
+OWN_PORT = "serialwatch"  # the pseudo-port of faults of the daemon itself: no board's neighbour
 CHANGED_NS = 1 * S  # between two `changed` of one incident
 RESOLVED_NS = 24 * 3600 * S  # without a hit
 RESTORED_HOLDOFF_NS = 300 * S  # of incidents of an earlier run
@@ -417,7 +419,7 @@ class Incidents:
         return [self._close(live, "serialwatch: no hit for 24 h") for live in quiet]
 
     def _close(self, live: OpenIncident, who: str) -> IncidentChange:
-        live.is_settled = True
+        live.settle()
         live.untold_seq = None
         port = self._port(live.port)
         del self._live[live.id], port.live[live.id]
@@ -443,7 +445,14 @@ class Incidents:
         return IncidentChange(what, live.record())
 
     def _link(self, live: OpenIncident) -> list[OpenIncident]:
-        """Link it with what failed on other ports within the same second; return those."""
+        """Link it with what failed on other ports within the same second; return whom it joins."""
+        if live.port == OWN_PORT:
+            return []
+
+        def apart(other: OpenIncident) -> tuple[bool, int]:
+            is_unlike = other.primary.trigger != live.primary.trigger
+            return is_unlike, abs(other.opened_mono_ns - live.opened_mono_ns)
+
         others = [
             other
             for other in self._opened
@@ -452,10 +461,11 @@ class Incidents:
             and abs(other.opened_mono_ns - live.opened_mono_ns) <= LINKED_NS
         ]
         self._opened.append(live)
-        live.linked = tuple(other.id for other in others)
-        for other in others:
+        live.linked = tuple(other.id for other in sorted(others, key=apart)[:MAX_LINKED])
+        joined = [other for other in others if len(other.linked) < MAX_LINKED]
+        for other in joined:
             other.linked = (*other.linked, live.id)
-        return others
+        return joined
 
     def _refingerprint(self, live: OpenIncident, firmware: str) -> None:
         before = live.fingerprint

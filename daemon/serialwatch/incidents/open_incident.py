@@ -53,11 +53,11 @@ class _Tally:
     severity: Severity
     last_seq: int
     last_utc_ns: int
-    count: int = 1
+    count: int
     samples: list[int] = field(default_factory=list)
 
     def add(self, hit: Hit) -> None:
-        self.count += 1
+        self.count += hit.count
         self.last_seq = max(self.last_seq, hit.seq)
         self.last_utc_ns = hit.utc_ns
         self.severity = max(self.severity, hit.severity, key=severity_rank)
@@ -184,7 +184,9 @@ class OpenIncident:
         tally = self._tallies.get(hit.trigger)
         before = tally.severity if tally is not None else None
         if tally is None:
-            self._tallies[hit.trigger] = tally = _Tally(hit, hit.severity, hit.seq, hit.utc_ns)
+            self._tallies[hit.trigger] = tally = _Tally(
+                hit, hit.severity, hit.seq, hit.utc_ns, hit.count
+            )
             tally.sample(hit.seq)
         else:
             tally.add(hit)
@@ -196,7 +198,7 @@ class OpenIncident:
                 self._began_ns = hit.mono_ns
         self.last_mono_ns = max(self.last_mono_ns, hit.mono_ns)
         self.last_utc_ns = hit.utc_ns
-        self.untold_seq = self.untold_seq or hit.seq
+        self.untold_seq = self.untold_seq or (hit.seq if hit.count == 1 else hit.block_first)
         if is_fault(hit) and not tells_a_consequence(hit):
             self.fault_ns = hit.mono_ns
             self.is_decided = False
@@ -304,7 +306,8 @@ class OpenIncident:
             last_utc_ns=self.last_utc_ns,
             count=self._counts.get((primary.trigger, primary.key), 1),
             hits=tuple(t.record() for t in sorted(self._tallies.values(), key=self._place)),
-            is_settled=self.is_settled,
+            # What got worse is told anew when it has settled; a restart must know that too.
+            is_settled=self.is_complete,
             outcome=self.outcome,
             outcome_cause=self.outcome_cause,
             outcome_seq=self.outcome_seq,
@@ -333,7 +336,7 @@ class OpenIncident:
     def _count(self, hit: Hit) -> None:
         key = hit.trigger, hit.key
         if key in self._counts or len(self._counts) < MAX_KEYS:
-            self._counts[key] = self._counts.get(key, 0) + 1
+            self._counts[key] = self._counts.get(key, 0) + hit.count
 
     def _follows(self, hit: Hit) -> bool:
         """Tell whether a trigger only goes on with a fault that was printed before it.
@@ -413,6 +416,6 @@ def _tallies(primary: Hit, counts: Iterable[HitCount]) -> Iterable[tuple[str, _T
             utc_ns=count.first_utc_ns,
             fields=count.fields,
         )
-        tally = _Tally(first, count.severity, count.last_seq, count.last_utc_ns)
-        tally.count, tally.samples = count.count, list(count.samples)
+        tally = _Tally(first, count.severity, count.last_seq, count.last_utc_ns, count.count)
+        tally.samples = list(count.samples)
         yield count.trigger, tally

@@ -22,14 +22,14 @@ class MatcherAhead(Matcher):
         self._back = max(map(_back, rules), default=0)  # lines that rules look back,
         self._on = max(map(_on, rules), default=0)  # and on
         self._calm_lines = 0  # since something was found that acts
-        self._view = b""
+        self.view = b""  # the newest text without escapes
         self._at = 0  # where the next piece starts in it
         self._ahead: list[tuple[int, int]] = []  # in order of their ends
         self._next = 0
 
     def look(self, text: bytes) -> list[tuple[int, int]]:
         """Scan the next complete lines; return the matches that matter."""
-        self._view = view = strip_escapes(text)
+        self.view = view = strip_escapes(text)
         self._at = self._next = 0
         hits = sorted(self._scans.scan(view), key=_end)
         if any(number not in self._idle for number, _ in hits):
@@ -46,7 +46,7 @@ class MatcherAhead(Matcher):
     def scan(self, text: bytes) -> list[tuple[int, int]]:
         """Return the matches in the next piece of the text, as it is without escapes."""
         start = self._at
-        if not self._view.startswith(text, start):
+        if not self.view.startswith(text, start):
             return self._scans.scan(text)
         self._at = end = start + len(text)
         found = []

@@ -17,6 +17,9 @@ _SAME_STAGE_S = 60.0  # different banners of one stage, where the marker gives n
 _AGAIN_S = 10.0
 _SAME_BANNER_S = 0.5  # banners of one start that come in any order
 _SAME_BANNER_LINES = 5
+_OWN_CAUSE_LINES = 16  # behind its banner a start tells its own cause,
+_AHEAD_LINES = 10  # and a first stage may tell that of the start whose banner is to follow
+_AHEAD_S = 3.0
 _ANNOUNCES = 0
 _LAST_THAT_STARTS = 4  # stages: user space alone is no start
 
@@ -83,6 +86,8 @@ class Boots:
         self._passed: set[str] = set()  # ecosystems of this start
         self._last: Moment | None = None  # banner
         self._announced: tuple[Moment, BootMarker] | None = None  # a reset without banner yet
+        # A cause without a banner yet, and whether the newest start was given it meanwhile.
+        self._ahead: tuple[PrintedCause, Moment, bool] | None = None
         self._has_no_banner = False  # it restarted without printing one
         self._command: Moment | None = None
         self._panic: Moment | None = None
@@ -95,6 +100,7 @@ class Boots:
         if first.marker.stage == _ANNOUNCES:
             return self._resets_itself(first.marker, at)
         is_new = self._is_new(first, at)
+        before = self.start
         self._has_no_banner = False
         if is_new:
             if self._is_first_told_late(first.marker, at):
@@ -109,10 +115,12 @@ class Boots:
         self._passed.update(banner.marker.ecosystem for banner in found)
         self._last = at
         for banner in found:
-            self.printed(banner.cause)
+            self._take(banner.cause)
             if banner.marker.state:
                 self.state = banner.marker.state
                 self._is_state_known = True
+        if is_new:
+            self._take_ahead(before, at)
         return is_new
 
     @property
@@ -139,10 +147,31 @@ class Boots:
         self._last = at
         return True
 
-    def printed(self, cause: PrintedCause | None) -> None:
-        """Take what the device says of its start; the first clear word counts."""
-        if cause and self.start and self.start.printed in (None, "unknown"):
-            self.start.printed = cause
+    def printed(self, cause: PrintedCause, at: Moment) -> None:
+        """Take what the device says of its start, or of one whose banner is to follow."""
+        is_news = self._take(cause)
+        is_own = is_news and self.start and at.seq - self.start.at.seq <= _OWN_CAUSE_LINES
+        if not is_own:
+            self._ahead = (cause, at, is_news)
+
+    def _take(self, cause: PrintedCause | None) -> bool:
+        """Take the cause of the newest start; the first clear word counts."""
+        if not cause or not self.start or self.start.printed not in (None, "unknown"):
+            return False
+        self.start.printed = cause
+        return True
+
+    def _take_ahead(self, before: Start | None, at: Moment) -> None:
+        """Take for the newest start what was printed before its banner, not for the one before."""
+        ahead, self._ahead = self._ahead, None
+        if not ahead:
+            return
+        cause, told, was_given = ahead
+        if at.seq - told.seq > _AHEAD_LINES or at.mono_ns - told.mono_ns > _AHEAD_S * S:
+            return
+        if before and was_given:
+            before.printed = None
+        self._take(cause)
 
     @property
     def passed(self) -> frozenset[str]:

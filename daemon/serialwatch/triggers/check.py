@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from serialwatch.records import TIERS, Hit, Lines
+from serialwatch.titles import duration
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.moments import S
 from serialwatch.triggers.ruleset import Detector, Rule, RuleSet
@@ -116,7 +117,7 @@ def _amount(name: str, value: object) -> str:
     if name.endswith("per_min"):
         return f"{value:g} a minute"
     if name.endswith("_s"):
-        return f"{value:g} s"
+        return duration(value)
     if name.endswith("_bytes"):
         return f"{value:g} bytes"
     return f"{value:g}"
@@ -182,13 +183,15 @@ def _rule_words(ruleset: RuleSet, rule: Rule) -> Iterator[str]:
         yield f"             {{{name}}} is {value!r} in the example"
     if rule.needs:
         words = f"within {rule.needs.within_lines} lines"
+        if rule.needs.only:
+            words += " (for " + " or ".join(rule.needs.only) + ")"
         yield from _listed("needs", [f"{p}  {words}" for p in rule.needs.match])
     if rule.unless_near:
         near = rule.unless_near
         words = f"in {near.before} lines before to {near.after} after"
         yield from _listed("unless", [f"{p}  {words}" for p in near.match])
     if rule.count:
-        yield f"  counts     each {rule.count.n}th hit within {rule.count.in_s:g} s"
+        yield f"  counts     each {rule.count.n}th hit within {duration(rule.count.in_s)}"
     if rule.block:
         start = " or ".join(rule.block.start) or "the line itself"
         yield f"  evidence   from {start} (at most {rule.block.back_lines} lines back)"
@@ -197,7 +200,7 @@ def _rule_words(ruleset: RuleSet, rule: Rule) -> Iterator[str]:
     if rule.continues:
         yield "  continues  a block that is open; opens one only if none is"
     yield f"  same fault if {', '.join(rule.key) or 'the title without its numbers'} is the same"
-    yield f"  holdoff    {rule.holdoff_s:g} s"
+    yield f"  holdoff    {duration(rule.holdoff_s)}"
     if rule.knowledge:
         yield f"  knowledge  {rule.knowledge}"
     yield from _listed("examples", rule.examples)
@@ -216,7 +219,7 @@ def _listed(word: str, items: tuple[str, ...] | list[str]) -> Iterator[str]:
 def _detector_words(detector: Detector) -> Iterator[str]:
     rows: list[tuple[str, tuple[str, ...]]] = [
         ("severity", (detector.severity,)),
-        ("holdoff", (f"{detector.holdoff_s:g} s",)),
+        ("holdoff", (duration(detector.holdoff_s),)),
     ]
     for name in type(detector).__dataclass_fields__:
         if name in ("id", "severity", "holdoff_s", "knowledge", "source"):

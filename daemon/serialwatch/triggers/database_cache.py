@@ -74,9 +74,11 @@ class DatabaseCache:
 
 def _key(patterns: tuple[Pattern, ...]) -> str:
     """Return a name for what was compiled: patterns in their order, and the compiler's version."""
-    digest = hashlib.sha256(f"1 hyperscan {version('hyperscan')}\n".encode())
+    digest = hashlib.sha256(f"2 hyperscan {version('hyperscan')}\n".encode())
     for pattern in patterns:
-        digest.update(b"%d:" % len(pattern.expression) + pattern.expression)
+        for text in pattern.stand_ins:
+            digest.update(b"%d:" % len(text) + text)
+        digest.update(b";")
     return digest.hexdigest()[:32]
 
 

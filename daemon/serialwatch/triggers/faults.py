@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from serialwatch.records import BlockEnd, Finding, Hit, Severity
-from serialwatch.titles import normalise
+from serialwatch.titles import normalise, readable
 from serialwatch.triggers.boots import Boots
+from serialwatch.triggers.flood import Flood
 from serialwatch.triggers.matcher import RulePatterns, Uses
 from serialwatch.triggers.moments import Moment
 from serialwatch.triggers.patterns import LineView
 from serialwatch.triggers.recent import kernel_stamp_s
+from serialwatch.triggers.ruleset import Rule
 
 MAX_RAW = 4096  # bytes of a line that are judged and kept
 MAX_WINDOW = 1024  # bytes of it that fields are taken from
@@ -21,6 +23,7 @@ MAX_TITLE = 160  # characters
 _MAX_FIELD = 120
 _GATE_LINES = 20  # within so many lines another hit of its ecosystem lets a gated rule pass
 _REMEMBERED = 256  # lines a pattern was seen in
+_FLOODING_KEPT = 16  # forms of lines
 _KEYS_KEPT = 1000  # of rules that count
 _NEVER = 1 << 62
 
@@ -89,6 +92,10 @@ class Faults:
         self._counts: dict[tuple[str, str], deque[Moment]] = {}
         self._judged_seq = 0  # the line that was judged before it was complete,
         self._judged: set[str] = set()  # and the rules that hit
+        self._floods: dict[str, Flood] = {}  # by rule
+        self._counting: list[Flood] = []  # those that have counted what was not told
+        # Of those: what Hyperscan finds in a line that tells of nothing else.
+        self._flooding: dict[frozenset[int], tuple[RulePatterns, Flood]] = {}
         self.deadline = _NEVER  # seq at which `passed` has something to do
 
     @property
@@ -96,9 +103,37 @@ class Faults:
         """Tell whether silence would decide something."""
         return bool(self._waiting) or self._block is not None
 
+    def is_only_counted(
+        self, at: Moment, shown: bytes, raw: bytes, ends: Mapping[int, int], uses: Sequence[Uses]
+    ) -> bool:
+        """Count a line if it is one more of a flood, at a tenth of what judging it would take."""
+        if not self._flooding or (known := self._flooding.get(frozenset(ends))) is None:
+            return False
+        compiled, flood = known
+        if not flood.goes_on(at):
+            self._flooding.clear()
+            return False
+        if len(shown) > MAX_WINDOW or self._waiting or at.seq == self._judged_seq:
+            return False
+        if self._block and not self._block.ends.isdisjoint(ends):
+            return False
+        view = LineView(shown.rstrip(b"\r"))
+        matches = {number for number in ends if view.search(uses[number].pattern)}
+        if not matches or not matches <= compiled.matches or view.has(compiled.unless):
+            return False
+        if compiled.rule.ecosystem and not self._is_proven(compiled.rule.ecosystem, view):
+            return False
+        key = _key_of(compiled.rule, _fields(view, compiled))
+        if not flood.knows(key, compiled.rule.severity):
+            return False
+        flood.count(key, compiled.rule.severity, at, raw[:MAX_RAW], self._boots.number)
+        self._note_untold(flood)
+        self._remember(((number, uses[number]) for number in matches), at.seq)
+        return True
+
     def line(self, found: FoundLine, ignored: frozenset[str] | None) -> None:
         """Judge a complete line but for the `ignored` rules; None: for all."""
-        self._remember(found)
+        self._remember(found.uses, found.at.seq)
         self._wake(found)
         if ignored is not None:
             self._judge(found, ignored)
@@ -135,6 +170,7 @@ class Faults:
     def quiet(self, seq: int, at: Moment) -> None:
         """Note that nothing more comes for now: waits end, and so does the block."""
         self._decide_all()
+        self.tell_counted()
         if self._block:
             self._close(max(seq, self._block.opened_seq), "quiet", at)
         self._set_deadline()
@@ -142,6 +178,7 @@ class Faults:
     def booted(self, at: Moment) -> None:
         """Note that a new start begins with this line."""
         self._decide_all()
+        self.tell_counted()
         if self._block:
             self._close(max(at.seq - 1, self._block.opened_seq), "boot", at)
         self._floor_seq = at.seq
@@ -149,6 +186,7 @@ class Faults:
 
     def prompted(self, at: Moment) -> None:
         """Note that this line is a prompt."""
+        self.tell_counted()
         if self._block and at.seq > self._block.opened_seq:
             self._close(at.seq - 1, "prompt", at)
             self._set_deadline()
@@ -159,15 +197,18 @@ class Faults:
         What waits for one is decided by what was seen, as if the board had gone quiet.
         """
         self._decide_all()
+        self.tell_counted()
+        self._floods.clear()
+        self._flooding.clear()
         self._seen.clear()
         if self._block:
             self._block.ends = frozenset()
         self._set_deadline()
 
-    def _remember(self, found: FoundLine) -> None:
-        for number, use in found.uses:
+    def _remember(self, uses: Iterable[tuple[int, Uses]], seq: int) -> None:
+        for number, use in uses:
             if use.is_remembered:
-                self._seen.setdefault(number, deque(maxlen=_REMEMBERED)).append(found.at.seq)
+                self._seen.setdefault(number, deque(maxlen=_REMEMBERED)).append(seq)
 
     def _wake(self, found: FoundLine) -> None:
         """Confirm or veto what waits for a line such as this."""
@@ -210,8 +251,47 @@ class Faults:
         vaguer = {rule_id for compiled in candidates.values() for rule_id in compiled.ancestors}
         hits = [rule_id for rule_id in candidates if rule_id not in vaguer]
         for rule_id in hits:
-            self._found(found, candidates[rule_id])
+            if not self._is_counted(found, candidates[rule_id]):
+                self._found(found, candidates[rule_id])
         return hits
+
+    def _is_counted(self, found: FoundLine, compiled: RulePatterns) -> bool:
+        """Count a line only if its rule hits too often for each line to be looked at in full."""
+        rule = compiled.rule
+        flood = self._floods.get(rule.id)
+        if flood is None:
+            flood = self._floods[rule.id] = Flood()
+        if flood.is_calm(found.at) or self._must_wait(found, compiled):
+            return False
+        fields = _fields(_window(found, compiled), compiled)
+        key = _key_of(rule, fields)
+        severity = self._severity(found.view, compiled)
+        if not flood.count(key, severity, found.at, found.raw, self._boots.number):
+            return False
+        self._note_untold(flood)
+        self._corroborate(rule.family, found.at.seq)
+        if _tells_nothing_else(found, compiled) and len(self._flooding) < _FLOODING_KEPT:
+            self._flooding[frozenset(found.ends)] = compiled, flood
+        return True
+
+    def _note_untold(self, flood: Flood) -> None:
+        if flood not in self._counting:
+            self._counting.append(flood)
+
+    def tell_counted(self) -> None:
+        """Tell how many lines were only counted, once for each fault that they tell of."""
+        if self._counting:
+            counting, self._counting = self._counting, []
+            for flood in counting:
+                for hit in flood.untold():
+                    self._tell(hit)
+
+    def _must_wait(self, found: FoundLine, compiled: RulePatterns) -> bool:
+        """Tell whether other lines decide whether a line counts."""
+        rule = compiled.rule
+        if rule.needs or rule.count or (rule.unless_near and rule.unless_near.after):
+            return True
+        return bool(rule.ecosystem) and not self._is_proven(rule.ecosystem, found.view)
 
     def _is_candidate(self, found: FoundLine, compiled: RulePatterns) -> bool:
         rule, seq = compiled.rule, found.at.seq
@@ -234,11 +314,11 @@ class Faults:
         rule, seq = compiled.rule, found.at.seq
         hit = self._hit(found, compiled)
         needs_until = gate_until = 0
-        if rule.needs:
+        if rule.needs and compiled.matches & found.patterns <= compiled.needy:
             first = seq - rule.needs.within_lines
             if not self._is_near(compiled.needs, first, seq - 1):
                 needs_until = seq + rule.needs.within_lines
-        if rule.ecosystem and not (rule.needs or self._is_proven(rule.ecosystem, found)):
+        if rule.ecosystem and not (rule.needs or self._is_proven(rule.ecosystem, found.view)):
             gate_until = seq + _GATE_LINES
         self._corroborate(rule.family, seq)
         veto_until = seq + rule.unless_near.after if rule.unless_near else 0
@@ -249,11 +329,11 @@ class Faults:
         else:
             self._emit(hit, compiled)
 
-    def _is_proven(self, ecosystems: Sequence[str], found: FoundLine) -> bool:
+    def _is_proven(self, ecosystems: Sequence[str], view: LineView) -> bool:
         """Tell whether the port showed one of them, in its banners or in the form of the line."""
         if not self._ecosystems.isdisjoint(ecosystems):
             return True
-        return "linux" in ecosystems and kernel_stamp_s(found.view.text) is not None
+        return "linux" in ecosystems and kernel_stamp_s(view.text) is not None
 
     def _corroborate(self, family: str, seq: int) -> None:
         """Let pass what waited for another fault of its ecosystem."""
@@ -266,14 +346,13 @@ class Faults:
         rule = compiled.rule
         fields = _fields(_window(found, compiled), compiled)
         title = _title(rule.title, fields)
-        key = "|".join(fields.get(name, "") for name in rule.key)
         return Hit(
             port=self._port,
             trigger=rule.id,
             severity=self._severity(found.view, compiled),
             tier=rule.tier,
             title=title,
-            key=key or normalise(title),
+            key=_key_of(rule, fields),
             seq=found.at.seq,
             block_first=self._block_first(compiled, found.at.seq),
             boot=self._boots.number,
@@ -317,6 +396,8 @@ class Faults:
         if opens and self._block:
             at = Moment(hit.seq, hit.mono_ns, hit.utc_ns)
             self._close(max(hit.block_first - 1, self._block.opened_seq), "end", at)
+        if flood := self._floods.get(hit.trigger):
+            flood.told(hit)
         self._tell(replace(hit, opens_block=opens) if opens else hit)
         if opens and rule.block:
             self._block = _Block(
@@ -376,7 +457,9 @@ def _window(found: FoundLine, compiled: RulePatterns) -> LineView:
     text = found.view.text
     if len(text) <= MAX_WINDOW:
         return found.view
-    end = min(found.ends[number] for number in compiled.matches if number in found.ends)
+    matches = [use.pattern.find(text) for n, use in found.uses if n in compiled.matches]
+    ends = [match.end() for match in matches if match]
+    end = min(ends or [found.ends[n] for n in compiled.matches if n in found.ends])
     first = max(0, end - MAX_WINDOW // 2)
     return LineView(text[first : first + MAX_WINDOW])
 
@@ -391,12 +474,23 @@ def _fields(view: LineView, compiled: RulePatterns) -> dict[str, str]:
     return fields
 
 
-def readable(raw: bytes) -> str:
-    """Return bytes of a line as text for a title: no control characters, no space around."""
-    text = raw.decode("utf-8", errors="backslashreplace").replace("\t", " ")
-    if text.isprintable():
-        return text.strip()
-    return "".join(c for c in text if c.isprintable()).strip()
+def _key_of(rule: Rule, fields: Mapping[str, str]) -> str:
+    """Return what tells one fault of a rule from another."""
+    key = "|".join(fields.get(name, "") for name in rule.key)
+    return key or normalise(_title(rule.title, fields))
+
+
+def _tells_nothing_else(found: FoundLine, compiled: RulePatterns) -> bool:
+    """Tell whether lines in which the same was found need not be looked at by anybody else."""
+    rule = compiled.rule
+    if rule.severity_when or rule.unless_near or len(found.view.text) > MAX_WINDOW:
+        return False
+    return all(
+        use.rules == [compiled]
+        and not (use.boots or use.causes or use.ready or use.ignores)
+        and not (use.shutdowns or use.detectors)
+        for _, use in found.uses
+    )
 
 
 class _Missing(dict[str, str]):

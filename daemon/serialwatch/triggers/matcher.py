@@ -37,6 +37,7 @@ class RulePatterns:
     starts: frozenset[int]
     ends: frozenset[int]
     needs: frozenset[int]
+    needy: frozenset[int]  # matches that need one of these
     near: frozenset[int]
     ancestors: frozenset[str]  # ids of the vaguer rules
 
@@ -183,6 +184,9 @@ def _rule_patterns(rule: Rule, ids: Mapping[str, int], parents: Mapping[str, str
         starts=frozenset(ids[source] for source in block.start) if block else frozenset(),
         ends=frozenset(ids[source] for source in block.end) if block else frozenset(),
         needs=frozenset(ids[source] for source in needs.match) if needs else frozenset(),
+        needy=frozenset(ids[source] for source in needs.only or rule.match)
+        if needs
+        else frozenset(),
         near=frozenset(ids[source] for source in near.match) if near else frozenset(),
         ancestors=_ancestors(rule.id, parents),
     )

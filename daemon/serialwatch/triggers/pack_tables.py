@@ -63,6 +63,7 @@ class _Block(Table):
 class _Needs(Table):
     match: _SomeStrings
     within_lines: _Away = 20
+    only: _Strings = ()
 
 
 class _Near(Table):
@@ -125,6 +126,9 @@ class RuleTable(Table):
     def check(self) -> None:
         """Raise PatternError if what is in it does not fit together."""
         groups = {name for p in self.fields for name in compile_pattern(p).regex.groupindex}
+        for source in self.needs.only if self.needs else ():
+            if source not in self.match:
+                raise PatternError(f"needs.only: {source!r} is none of the patterns of `match`")
         for name in (*_placeholders(self.title), *self.key):
             if name not in groups:
                 raise PatternError(

@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 
 LIMIT_S = 0.02  # of CPU time for one search: 10,000 times what an ordinary one takes
@@ -49,12 +50,14 @@ class Patience:
         """Search, but not for longer than `LIMIT_S`."""
         if self.is_over:
             return None
-        if threading.current_thread() is not threading.main_thread():
+        if threading.get_ident() != threading.main_thread().ident:
             return search(text)
-        began_s = time.thread_time()  # not what other programs take from us
+        began_s = 0.0
         try:
-            return _within_limit(search, text)
-        except _TooSlowError:
+            for _ in range(2):  # Python may have collected its garbage within the first
+                began_s = time.thread_time()  # not what other programs take from us
+                with suppress(_TooSlowError):
+                    return _within_limit(search, text)
             return None
         finally:
             if (took_s := time.thread_time() - began_s) > SLOW_S:
@@ -76,12 +79,14 @@ class _TooSlowError(Exception):
 
 
 _is_searching = False
+_is_set = False  # asking for it at each search would take longer than most searches
 
 
 def _within_limit(search: _Search, text: bytes) -> re.Match[bytes] | None:
-    global _is_searching
-    if signal.getsignal(signal.SIGVTALRM) is not _rung:
+    global _is_searching, _is_set
+    if not _is_set:
         signal.signal(signal.SIGVTALRM, _rung)
+        _is_set = True
     _is_searching = True
     signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT_S)
     try:

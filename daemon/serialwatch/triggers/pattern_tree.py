@@ -7,12 +7,12 @@ meaning two things, and refuses what only one of them can do.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 # `^` for Hyperscan: the start of a line, the place behind a lone CR, and every place that might be
 # behind a stamp or a logger's prefix. It finds too much, `re` decides then.
-_HYPERSCAN_START = r"(?:^|[\r\]>]|[\]>:#\dZ] +)"
+_HYPERSCAN_START = r"(?:^|[\r\]>]|[\]>:#$\dZ] +)"
 _LOOKS = ("(?=", "(?!", "(?<=", "(?<!")
 MAX_LENGTH = 2000  # characters of a pattern: a line of a pack
 MAX_DEPTH = 20  # groups in groups; a parser in Python ends at some hundred
@@ -33,6 +33,11 @@ def parse(source: str) -> Tree:
     return _Parser(source).parse()
 
 
+def starts_a_line(expression: bytes) -> bool:
+    """Tell whether an expression for Hyperscan only matches at a start."""
+    return _HYPERSCAN_START.encode() in expression
+
+
 @dataclass(frozen=True, slots=True)
 class Tree:
     """A whole pattern."""
@@ -46,6 +51,11 @@ class Tree:
     def longest_literal(self) -> int:
         """Return how many plain characters in a row each match holds at least."""
         return _longest_literal(self.root)
+
+    @property
+    def glued(self) -> Group:
+        r"""Return it with `^`, and `\b` at its start, as the place behind a word that broke off."""
+        return _glued(self.root)
 
     @property
     def beginnings(self) -> tuple[tuple[str, str], ...]:
@@ -63,6 +73,11 @@ class Tree:
     def repeats(self) -> int:
         """Return how many of its parts may repeat a varying number of times."""
         return _repeats(self.root)
+
+    @property
+    def is_surely_valid(self) -> bool:
+        """Tell whether `re` takes it for sure: what it might refuse was looked at here."""
+        return not self.only_python and _is_surely_valid(self.root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +111,7 @@ class Atom:
         """Return the one character that it is, "" for a class or a place."""
         text = self.for_python
         if len(text) == 1:
-            return text if text != "." else ""
+            return text if text not in ".^" else ""
         if len(text) == 2 and text[0] == "\\" and not text[1].isalnum():
             return text[1]
         return ""
@@ -214,6 +229,33 @@ def _longest_in_branch(branch: list[Item]) -> int:
     return longest
 
 
+def _is_surely_valid(group: Group) -> bool:
+    """Tell whether it gives no name, and repeats only what can be repeated, so often."""
+    return "P<" not in group.opening and all(
+        (not item.repeat or _is_surely_repeated(item))
+        and (not isinstance(item.what, Group) or _is_surely_valid(item.what))
+        for branch in group.branches
+        for item in branch
+    )
+
+
+def _is_surely_repeated(item: Item) -> bool:
+    most = MAX_SIZE if item.most is None else item.most
+    return item.least <= most and item.what not in _PLACES
+
+
+def _glued(group: Group, *, is_first: bool = True) -> Group:
+    def glued(number: int, item: Item) -> Item:
+        is_first_here = is_first and number == 0
+        if isinstance(item.what, Group):
+            return replace(item, what=_glued(item.what, is_first=is_first_here))
+        is_start = item.what is _START or (is_first_here and item.what == _WORD_EDGE)
+        return replace(item, what=_BROKEN_OFF) if is_start else item
+
+    branches = [[glued(n, item) for n, item in enumerate(branch)] for branch in group.branches]
+    return replace(group, branches=branches)
+
+
 def _repeats(group: Group) -> int:
     return sum(
         item.is_open + (_repeats(item.what) if isinstance(item.what, Group) else 0)
@@ -227,9 +269,16 @@ def _same(text: str) -> Atom:
     return Atom(text, text)
 
 
+@lru_cache(maxsize=512)
+def _plain(char: str) -> Item:
+    return Item(_same(char))
+
+
 _START = Atom("^", _HYPERSCAN_START)
+_BROKEN_OFF = Atom(r"(?:(?<=[a-z])|(?<=\d)(?!\d))(?=\S)", "")  # only `re` looks for it
 _END = Atom(r"(?:\r|\Z)", r"(?:\r|$)")
-_PLACES = (_START, _END, _same(r"\b"), _same(r"\B"))
+_WORD_EDGE = _same(r"\b")
+_PLACES = (_START, _END, _WORD_EDGE, _same(r"\B"))
 _ESCAPES = {
     "d": r"\d",
     "D": r"[^\d\r\n]",
@@ -269,6 +318,7 @@ _ONLY_PYTHON = (
 _BACK = re.compile(r"\(\?P=\w+\)")
 _BYTE = re.compile(r"\\x([0-9a-fA-F]{2})")
 _REPEATING = frozenset("*+?{")
+_RUN = re.compile(r"[\w \-,:;/'\"=<>@%&!~`#]+(?![*+?{])", re.ASCII)  # stands for itself
 _REPEAT = re.compile(r"([*+?]|\{(\d*)(,?)(\d*)\})(\??)(\+?)")
 _OPENING = re.compile(r"\((?:\?P<\w+>|\?:|\?i:|\?=|\?!|\?<=|\?<!|\?>|(?!\?))")
 
@@ -303,6 +353,10 @@ class _Parser:
                 if not depth:
                     raise PatternError(r"a `)` without its `(`; write `\)` for the character")
                 return branches
+            if run := _RUN.match(self._source, self._at):
+                branches[-1] += map(_plain, run[0])
+                self._at = run.end()
+                continue
             if self._take("|"):
                 branches.append([])
                 continue
@@ -334,7 +388,7 @@ class _Parser:
                 return Item(_same("\\" + char))
             case "\n" | "\r":
                 raise PatternError(_ONE_LINE)
-        return Item(_same(char))
+        return _plain(char)
 
     def _group(self, depth: int) -> Item:
         for start, words in _ONLY_PYTHON:

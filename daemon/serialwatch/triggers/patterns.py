@@ -16,7 +16,13 @@ from functools import lru_cache
 import hyperscan as hs
 
 from serialwatch.triggers.patience import LONG_LINE, Patience
-from serialwatch.triggers.pattern_tree import MAX_LENGTH, PatternError, parse
+from serialwatch.triggers.pattern_tree import MAX_LENGTH, PatternError, parse, starts_a_line
+from serialwatch.triggers.stand_in import MIN_PLAIN, stand_ins
+
+_LEAST_GLUED = 10  # characters
+_SYLLABLE = re.compile(
+    rb"(?i)(?:\b|_)(?:[a-z]{1,2}|anti|auto|dis|inter|multi|non|over|pre|pro|semi|sub|under)\Z"
+)  # before a small letter it belongs to the word, as in `asynchronous`
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +30,37 @@ class Pattern:
     """A pattern in both forms; equal sources are the same object."""
 
     source: str
-    expression: bytes  # Hyperscan; finds at least what `regex` does
-    regex: re.Pattern[bytes]
-    is_anchored: bool  # holds `^`: what Hyperscan finds must be checked with `regex`
+    expression: bytes  # for Hyperscan; finds at least what `regex` does
+    stand_ins: tuple[bytes, ...]  # for Hyperscan, quicker to compile; find at least as much
+    in_python: bytes  # for `re`
+    is_exact: bool  # what Hyperscan finds need not be checked with `regex`
+    is_anchored: bool  # holds `^`
+    can_be_glued: bool  # begins with `^` or a word: the end of another word may stand before
     has_fixed_end: bool
     can_be_empty: bool  # matches without a single character
     only_python: str  # what Hyperscan cannot do in it, "" if all is well
     is_costly: bool  # `re` may need more than a few steps for each byte
     patience: Patience = field(default_factory=Patience, compare=False, repr=False)
+
+    @property
+    def regex(self) -> re.Pattern[bytes]:
+        """Return what `re` searches with; it is made when it is used first."""
+        return _regex(self.in_python)
+
+    def find_glued(self, text: bytes) -> re.Match[bytes] | None:
+        r"""Return where it is found behind the bytes of another writer, which broke off in a word.
+
+        Its `^` or `\b` misses it there. What is found must be long: short words are in other words.
+        """
+        search = _glued(self.source).search
+        is_slow = self.is_costly or len(text) > LONG_LINE
+        found = self.patience.search(search, text) if is_slow else search(text)
+        if not found or len(found[0].strip()) < _LEAST_GLUED:
+            return None
+        is_one_word = text[found.start() : found.start() + 1].islower() and (
+            _SYLLABLE.search(text, 0, found.start())
+        )
+        return None if is_one_word else found
 
     @property
     def longest_literal(self) -> int:
@@ -65,22 +94,40 @@ def compile_pattern(source: str) -> Pattern:
         raise PatternError(r"only ASCII; write other bytes as \xHH")
     tree = parse(source)
     caseless = "(?i)" if tree.is_caseless else ""
-    in_python = caseless + tree.root.written(for_hyperscan=False)
+    in_python = (caseless + tree.root.written(for_hyperscan=False)).encode("ascii")
     try:
-        regex = re.compile(in_python.encode("ascii"))
+        if not tree.is_surely_valid:
+            _regex(in_python)
     except (re.error, OverflowError, RecursionError) as exc:
         raise PatternError(f"not a regular expression: {exc}") from exc
     expression = (caseless + tree.root.written(for_hyperscan=True)).encode("ascii")
+    found = tuple(text.encode("ascii") for text in stand_ins(tree))
+    is_word = source.startswith((r"\b", r"(?i)\b")) and tree.longest_literal >= MIN_PLAIN
     return Pattern(
         source=source,
         expression=expression,
-        regex=regex,
+        stand_ins=found,
+        in_python=in_python,
+        is_exact=not tree.is_anchored and found == (expression,),
         is_anchored=tree.is_anchored,
+        can_be_glued=is_word or (tree.is_anchored and not any(map(starts_a_line, found))),
         has_fixed_end=tree.root.has_fixed_end,
         can_be_empty=tree.root.can_be_empty,
         only_python=tree.only_python,
         is_costly=tree.repeats > 1 or bool(tree.only_python),
     )
+
+
+@lru_cache(maxsize=32_768)
+def _regex(in_python: bytes) -> re.Pattern[bytes]:
+    return re.compile(in_python)
+
+
+@lru_cache(maxsize=32_768)
+def _glued(source: str) -> re.Pattern[bytes]:
+    tree = parse(source)
+    caseless = "(?i)" if tree.is_caseless else ""
+    return re.compile((caseless + tree.glued.written(for_hyperscan=False)).encode("ascii"))
 
 
 def compile_scanned(source: str) -> Pattern:
@@ -111,7 +158,7 @@ def check_compiles(pattern: Pattern) -> None:
 
     """
     try:
-        database = compile_database.__wrapped__((pattern,))
+        database = _database([(0, pattern.expression)])
     except hs.HyperscanError as exc:
         told = str(exc)
         words = next((w for start, w in _WHY if told.startswith(start)), told)
@@ -144,20 +191,29 @@ def scanned_patterns(sources: Iterable[str]) -> tuple[Pattern, ...]:
 def compile_database(patterns: tuple[Pattern, ...]) -> hs.Database:
     """Return a block-mode database in which a pattern's id is its place in the tuple.
 
-    The last two are kept: compiling takes a fifth of a second for 300 patterns. Whoever scans needs
-    a scratch space of its own.
+    It finds each line in which a pattern matches, and others unless that is exact. The last two
+    are kept: compiling takes half a second for 1,300 patterns. Whoever scans needs a scratch space
+    of its own.
 
     Raises:
         hyperscan.HyperscanError: one of them is too much for it; it does not say which.
 
     """
+    numbered = list(enumerate(patterns))
+    try:
+        return _database([(n, text) for n, pattern in numbered for text in pattern.stand_ins])
+    except hs.HyperscanError:  # of `a\bb|c` it takes the whole, not the first branch alone
+        return _database([(n, pattern.expression) for n, pattern in numbered])
+
+
+def _database(expressions: list[tuple[int, bytes]]) -> hs.Database:
     database = hs.Database(mode=hs.HS_MODE_BLOCK)
     # SINGLEMATCH would lose the second line of a chunk.
     database.compile(
-        expressions=[pattern.expression for pattern in patterns],
-        ids=list(range(len(patterns))),
-        elements=len(patterns),
-        flags=[hs.HS_FLAG_MULTILINE] * len(patterns),
+        expressions=[text for _, text in expressions],
+        ids=[number for number, _ in expressions],
+        elements=len(expressions),
+        flags=[hs.HS_FLAG_MULTILINE] * len(expressions),
     )
     return database
 
@@ -172,7 +228,15 @@ class LineView:
         self._starts: tuple[bytes, ...] | None = None
 
     def search(self, pattern: Pattern) -> re.Match[bytes] | None:
-        """Return where the pattern matches first: in the line, else behind its prefixes."""
+        """Return where the pattern matches first: in the line, else behind what stands before."""
+        found = self._search(pattern)
+        return found or (pattern.find_glued(self.text) if pattern.can_be_glued else None)
+
+    def has(self, patterns: Iterable[Pattern]) -> bool:
+        """Tell whether one of the patterns matches; none does so in the middle of a word."""
+        return any(self._search(pattern) for pattern in patterns)
+
+    def _search(self, pattern: Pattern) -> re.Match[bytes] | None:
         found = pattern.find(self.text)
         if found or not pattern.is_anchored:
             return found
@@ -180,10 +244,6 @@ class LineView:
             if found := pattern.find(start):
                 return found
         return None
-
-    def has(self, patterns: Iterable[Pattern]) -> bool:
-        """Tell whether one of the patterns matches."""
-        return any(self.search(pattern) for pattern in patterns)
 
     def shortest(self) -> bytes:
         """Return the line without any stamp or prefix of a logger."""
@@ -196,14 +256,23 @@ class LineView:
             for number, piece in enumerate(self.text.split(b"\r")):
                 if number and piece:
                     starts.append(piece)
-                at = 0
-                for _ in range(_MOST_PREFIXES):
-                    if not (prefix := _PREFIX.match(piece, at)):
-                        break
-                    at = prefix.end()
-                    starts.append(piece[at:])
+                starts += _behind_prefixes(piece)
             self._starts = tuple(starts)
         return self._starts
+
+
+def _behind_prefixes(text: bytes) -> list[bytes]:
+    """Return a text without its prefixes, one by one."""
+    starts = []
+    at = 0
+    for _ in range(_MOST_PREFIXES):
+        if not (prefix := _PREFIX.match(text, at)):
+            break
+        if prefix.lastindex:
+            starts.append(text[prefix.start(prefix.lastindex) + 1 :])
+        at = prefix.end()
+        starts.append(text[at:])
+    return starts
 
 
 # What consoles, kernels, loggers and terminal programs put before a line. Hyperscan's stand-in for
@@ -212,7 +281,14 @@ _MOST_PREFIXES = 5
 _CLOCK = rb"\d\d:\d\d:\d\d(?:[.,:]\d{1,6})?"
 _DATE = rb"\d{4}-\d\d-\d\d"
 _SYSLOG = rb"(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} +\d{1,2} " + _CLOCK
+_SENDER = rb"( [\w.-]+ [\w./-]+(?:\[\d+\])?:)"  # host, program; or the message begins so
 _ZEPHYR = rb"(?:<\w{3,4}> )?(?:[\w./-]{1,48}: )?"  # level, module
+# Of shells and monitors; a bare `#` or `$` is more often a comment or a number.
+_PROMPT = (
+    rb"(?:(?:[\w.@:~/-]{1,48}+|\[\w[\w.@~/* -]{0,48}+\])(?:=>|[#$>]) "
+    rb"|(?:[\w.-]{1,20}+ )?U-Boot ?> |[/~][\w./-]{0,40}+ [#$] "
+    rb"|(?:=>|>>>|>|->|(?:msh|finsh) ?/?[\w./-]{0,40}+>) *(?=\S))"
+)
 _PREFIXES = (
     rb"\[ *\+?\d+\.\d*(?: \d+\.\d+)?\]",  # kernel, U-Boot, grabserial
     rb"\[ *[TC]\d+\]",  # CONFIG_PRINTK_CALLER
@@ -222,10 +298,10 @@ _PREFIXES = (
     rb"<\d{1,3}>",  # level
     rb"[a-z]{3,8} *:[a-z]{3,7} *:",  # dmesg -x
     rb"\[(?:tio )?(?:" + _DATE + rb"[ T])?" + _CLOCK + rb"Z?\]",  # tio, picocom, minicom
-    _DATE + rb"[ T]" + _CLOCK + rb"(?:Z|[+-]\d\d:?\d\d)?(?: - [A-Z]+ #|:)?",  # pyterm, LAVA
+    _DATE + rb"[ T]" + _CLOCK + rb"(?:Z|[+-]\d\d:?\d\d)?(?: - [A-Z]+ #|:|" + _SENDER + rb")?",
     _CLOCK + rb"(?: ->| :|>)? ",  # Arduino IDE, Pronterface
     rb"\d\d> ",  # RTT viewer
-    _SYSLOG + rb"(?: \d{4} \w+\.\w+ \S+:| [\w.-]+ [\w./-]+(?:\[\d+\])?:)? ",  # also logread, ts
+    _SYSLOG + rb"(?: \d{4} \w+\.\w+ \S+:|" + _SENDER + rb")? ",  # also logread, ts
     rb"[\w./-]{1,32}(?:\[\d+\])?: (?=\[ *\d+\.\d)",  # `kernel: [   12.3]`
     rb"kernel: ",
     rb"[EWIDV] \([\d:. ]+\) [^:\r\n]{1,32}: ",  # ESP-IDF
@@ -233,6 +309,7 @@ _PREFIXES = (
     rb"\[\d{8}\] " + _ZEPHYR,
     rb"[EWID]: ",  # Zephyr's minimal log
     rb"\d{6} ",  # mynewt
+    _PROMPT,
 )
 _PREFIX = re.compile(rb"(?:" + rb"|".join(_PREFIXES) + rb") *")
 

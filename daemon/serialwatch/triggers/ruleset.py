@@ -34,6 +34,7 @@ class Needs:
 
     match: tuple[str, ...]
     within_lines: int
+    only: tuple[str, ...]  # those of `match` of the rule that need it; none: all
 
 
 @dataclass(frozen=True, slots=True)

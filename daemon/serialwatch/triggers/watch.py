@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from serialwatch.records import Boot, Finding, Hit, Lines, PortState, Ready
-from serialwatch.titles import normalise
+from serialwatch.titles import normalise, readable
 from serialwatch.triggers.boots import OPENED_S, Banner, Boots, Start
 from serialwatch.triggers.detectors.counter import Counters
 from serialwatch.triggers.detectors.fault import Fault
 from serialwatch.triggers.detectors.port import PortDetectors
 from serialwatch.triggers.detectors.storm import LineRates
-from serialwatch.triggers.faults import MAX_RAW, MAX_TITLE, Faults, FoundLine, readable
+from serialwatch.triggers.faults import MAX_RAW, MAX_TITLE, Faults, FoundLine
 from serialwatch.triggers.matcher import Matcher, Uses
 from serialwatch.triggers.moments import Moment, S
 from serialwatch.triggers.patterns import LineView, compile_pattern
 from serialwatch.triggers.recent import Recent
+from serialwatch.triggers.replays import Copied, Replays, copied
 from serialwatch.triggers.ruleset import BootMarker, PrintedCause, ResetCause
 from serialwatch.triggers.typed import Typed, is_text_command
 from serialwatch.triggers.view import strip_escapes
@@ -28,6 +30,7 @@ _SLOW_QUIET_NS = 5 * S  # below 57,600 bit/s
 _SLOW_BIT_RATE = 57_600
 _CAUSE_LINES = 16  # after a banner the device may still say why it started,
 _CAUSE_NS = 3 * S // 10  # but not longer than that
+_COPY_NS = S // 2  # after a line a console prints the same one for the second time
 _CONTEXT_LINES = 3  # before a banner: did somebody type something?
 _DOWN_LINES = 20  # what a board still prints after it said that it stops
 _FAULT_LINES = 200  # a board that is silent after an error has its incident already
@@ -69,12 +72,14 @@ class PortWatch:
         self._boots = Boots(boot)
         self._faults = Faults(port, self._options.packs, self._boots, self._ecosystems, self._tell)
         self._recent = Recent()
+        self._replays = Replays(self._recent)
         self._typed = Typed()
         self._rates = LineRates()
         self._out: list[Finding] = []
         slow = (self._options.bit_rate or _SLOW_BIT_RATE) < _SLOW_BIT_RATE
         self._quiet_ns = _SLOW_QUIET_NS if slow else QUIET_NS
         self._newest = Lines(1, 0, b"", 0, 0)
+        self._view = b""  # of the lines that are being judged
         self._heard_ns = 0
         # A start that is not told yet, its banner, the last line before it.
         self._held: tuple[Start, str, bytes] | None = None
@@ -108,6 +113,7 @@ class PortWatch:
         if mono_ns - self._heard_ns >= _CAUSE_NS:
             self._settle(mono_ns)
         view = strip_escapes(lines.text)
+        self._view = view
         self._recent.fed(lines.first_seq, view)
         second = self._rates.fed(lines.first_seq, lines.count, view, mono_ns)
         if second:
@@ -123,6 +129,7 @@ class PortWatch:
         self._newest = lines
         if self._faults.deadline < lines.first_seq + lines.count:
             self._faults.passed(self._last.seq, self._last)
+        self._faults.tell_counted()
         if self._held:
             self._tell_start_if_due(self._last.seq)
         return self._told()
@@ -264,7 +271,13 @@ class PortWatch:
         for start, line_end, index, ends in found:
             raw = view[start:line_end] if raw_lines is None else raw_lines[index]
             at = Moment(lines.first_seq + index, lines.mono_ns, lines.utc_ns)
-            self._line(at, view[start:line_end], raw.rstrip(b"\r"), start, ends)
+            cr = view.find(b"\r", start, line_end)
+            if cr < 0 or cr == line_end - 1 or b"\r" not in view[start:line_end].strip(b"\r"):
+                self._line(at, view[start:line_end], raw.rstrip(b"\r"), start, ends)
+                continue
+            raws = raw.split(b"\r")
+            for part, number, ends_there in _parts(view, start, line_end, hits):
+                self._line(at, view[part], raws[number], part.start, ends_there)
 
     def _line(
         self, at: Moment, shown: bytes, raw: bytes, offset: int, ends: dict[int, int]
@@ -274,6 +287,11 @@ class PortWatch:
             self._faults.passed(at.seq - 1, at)
         if self._held:
             self._tell_start_if_due(at.seq - 1)
+        is_copy = self._copied(at, shown, offset)
+        if is_copy == "yes" or self._replays.is_listed(shown, at.seq, offset):
+            return
+        if self._faults.is_only_counted(at, shown, raw, ends, self._matcher.uses):
+            return
         found = self._found(at, shown, raw, offset, ends)
         if not found.uses:
             return
@@ -281,14 +299,16 @@ class PortWatch:
         for number, use in found.uses:
             if use.shutdowns:
                 self._going_down(use, at, offset)
-            if use.boots:
+            if use.boots and is_copy == "no":
                 banners += self._banners(number, use, found.view, offset)
         if banners:
             self._banner(banners, at, offset, readable(found.view.text)[:MAX_TITLE])
+        # A cause proves no ecosystem: all kinds of firmware print `Reset cause:`.
+        for told_by in (cause for _, use in found.uses for cause in use.causes):
+            if cause := _printed_cause(told_by, found.view):
+                self._boots.printed(cause, at)
+                break
         for _, use in found.uses:
-            for cause in use.causes:
-                # It proves no ecosystem: all kinds of firmware print `Reset cause:`.
-                self._boots.printed(_printed_cause(cause, found.view))
             for told in use.detectors:
                 faults = self._detectors.line(told, use.pattern.source, found.view, at, found.raw)
                 self._detected(faults, at, found.raw)
@@ -301,6 +321,14 @@ class PortWatch:
         self._faults.line(found, ignored)
         if self._held:
             self._tell_start_if_due(at.seq)
+
+    def _copied(self, at: Moment, shown: bytes, offset: int) -> Copied:
+        """Tell whether a line is a copy of the one before."""
+        start = offset - len(shown) - 1
+        if start >= 0 and not self._view.startswith(shown, start):
+            return "no"
+        is_late = at.seq - 1 <= self._last.seq and at.mono_ns - self._newest.mono_ns > _COPY_NS
+        return "no" if is_late else copied(self._recent, shown, offset)
 
     def _judge_partial(self, at: Moment, text: bytes, *, is_stale: bool) -> None:
         shown = strip_escapes(text)
@@ -322,15 +350,29 @@ class PortWatch:
         """Check what Hyperscan found but could not be sure of."""
         first = 0
         if len(shown) > MAX_RAW:  # a line without end: look around what was found first
+            ends = self._sure_ends(shown, offset, ends)
             first = max(0, next(iter(ends.values())) - offset - MAX_RAW // 2)
         view = LineView(shown[first : first + MAX_RAW].rstrip(b"\r"))
         uses: list[tuple[int, Uses]] = []
         for number in sorted(ends):
             use = self._matcher.uses[number]
-            if not use.pattern.is_anchored or view.search(use.pattern):
+            if use.pattern.is_exact or view.search(use.pattern):
                 uses.append((number, use))
         places = {number: end - offset - first for number, end in ends.items()}
         return FoundLine(at, view, raw[first : first + MAX_RAW], uses, places)
+
+    def _sure_ends(self, shown: bytes, offset: int, ends: dict[int, int]) -> dict[int, int]:
+        """Return where patterns end in a long line, what Hyperscan was not sure of last."""
+        sure, unsure = {}, {}
+        for number, end in ends.items():
+            pattern = self._matcher.uses[number].pattern
+            if pattern.is_exact:
+                sure[number] = end
+            elif match := pattern.find(shown):
+                sure[number] = offset + match.end()
+            else:
+                unsure[number] = end
+        return dict(sorted(sure.items(), key=_end)) | unsure
 
     def _ignored(self, found: FoundLine, offset: int) -> frozenset[str] | None:
         """Return the rules that are not to look at the line; None: none may."""
@@ -540,6 +582,32 @@ class PortWatch:
 
 def _end(hit: tuple[int, int]) -> int:
     return hit[1]
+
+
+def _parts(
+    view: bytes, start: int, line_end: int, hits: Sequence[tuple[int, int]]
+) -> Iterator[tuple[slice, int, dict[int, int]]]:
+    """Cut a line at its CRs: a console that is not known yet to end lines so has many in one.
+
+    Each part in which something was found comes with its number and where patterns first end.
+    """
+    first = bisect_right(hits, start, key=_end)
+    last = bisect_right(hits, line_end, key=_end)
+    begun, number = start, 0
+    part_end = -1
+    ends: dict[int, int] = {}
+    for pattern, end in hits[first:last]:
+        if end - 1 > part_end:  # a `$` takes the CR behind it
+            if ends:
+                yield slice(begun, part_end), number, ends
+            next_begun = max(begun, view.rfind(b"\r", begun, end - 1) + 1)
+            number += view.count(b"\r", begun, next_begun)
+            begun, ends = next_begun, {}
+            part_end = view.find(b"\r", end - 1, line_end)
+            part_end = line_end if part_end < 0 else part_end
+        ends.setdefault(pattern, end)
+    if ends:
+        yield slice(begun, part_end), number, ends
 
 
 def _printed_cause(told: BootMarker | ResetCause, view: LineView) -> PrintedCause | None:

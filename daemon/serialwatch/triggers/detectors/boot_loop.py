@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
+from serialwatch.titles import duration
 from serialwatch.triggers.boots import Start
 from serialwatch.triggers.detectors.fault import Fault
 from serialwatch.triggers.moments import Moment
@@ -72,7 +73,7 @@ class BootLoop:
         causes = Counter(start.cause for start in starts)
         why = " or ".join(_CAUSES[cause] for cause, _ in causes.most_common(2))
         took_s = (last.mono_ns - first.mono_ns) / 1e9
-        span = f"{took_s:.0f} s" if took_s >= 1 else f"{last.seq - first.seq + 1} lines"
+        span = duration(took_s) if took_s >= 1 else f"{last.seq - first.seq + 1} lines"
         return Fault(
             detector=self.told,
             severity=self.told.severity,

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from serialwatch.records import Severity
+from serialwatch.titles import duration
 from serialwatch.triggers.detectors.fault import Fault
 from serialwatch.triggers.moments import S
 from serialwatch.triggers.ruleset import CounterDetector
@@ -82,10 +83,6 @@ class CounterRise:
         return Fault(
             detector=told,
             severity=severity,
-            title=f"the PC's UART counted {what} in {_seconds(told.in_s)}",
+            title=f"the PC's UART counted {what} in {duration(told.in_s)}",
             fields={**{name: str(n) for name, n in recent.items()}, "per_min": str(per_min)},
         )
-
-
-def _seconds(in_s: float) -> str:
-    return f"{in_s:g} s"

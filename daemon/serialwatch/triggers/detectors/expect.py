@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from serialwatch.titles import duration, readable
 from serialwatch.triggers.detectors.fault import Fault
 from serialwatch.triggers.moments import Moment, S
 from serialwatch.triggers.ruleset import ExpectDetector
@@ -36,11 +37,11 @@ class Expect:
         if mono_ns - after.mono_ns <= told.within_s * S:
             return None
         self._after = None
-        line = raw.decode("utf-8", errors="backslashreplace").strip()
+        line = readable(raw)
         return Fault(
             detector=told,
             severity=told.severity,
-            title=told.title or f"nothing followed within {told.within_s:g} s: {line}",
+            title=told.title or f"nothing followed within {duration(told.within_s)}: {line}",
             key=told.id,
             seq=after.seq,
             first_seq=after.seq,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from serialwatch.records import Lines
+from serialwatch.titles import readable
 from serialwatch.triggers.detectors.bit_rate import Guess, guess, prepare
 from serialwatch.triggers.detectors.fault import Fault
 from serialwatch.triggers.moments import S
@@ -318,7 +319,7 @@ class Garbage:
             other = f" or {what.other}" if what.other else ""
             return f"it seems to talk at {what.bit_rate}{other} bit/s, {read_at}"
         assert stretch.handover is not None
-        line = stretch.handover[1].decode("utf-8", errors="backslashreplace").strip()
+        line = readable(stretch.handover[1])
         return f"another bit rate than before: {line}"
 
 

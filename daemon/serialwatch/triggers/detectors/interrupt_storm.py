@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from serialwatch.records import Severity
+from serialwatch.titles import readable
 from serialwatch.triggers.detectors.fault import Fault
 from serialwatch.triggers.detectors.storm import Second
 from serialwatch.triggers.moments import Moment, S
@@ -71,7 +72,7 @@ class InterruptStorm:
         self._shape, self._last_second = second.shape, second.number
         if self._shape_s != _LINE_S:
             return None
-        line = second.line.decode("utf-8", errors="backslashreplace").strip()
+        line = readable(second.line)
         at = Moment(second.seq, second.number * S, 0)
         title = f"a line about an interrupt {second.lines_per_s:.0f} times a second: {line}"
         return self._fault("", title, self.told.severity, at, second.seq, second.lines_per_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from serialwatch.titles import duration, readable
 from serialwatch.triggers.detectors.fault import Fault
 from serialwatch.triggers.moments import Moment, S
 from serialwatch.triggers.ruleset import NotFinishedDetector
@@ -86,12 +87,12 @@ class NotFinished:
             return None
         self._began = None
         passed_s = (mono_ns - began.mono_ns) / S
-        usual = f", {self._usual_s():.0f} s as a rule" if self._is_learned else ""
-        text = line.decode("utf-8", errors="backslashreplace").strip()
+        usual = f", {duration(self._usual_s())} as a rule" if self._is_learned else ""
+        text = readable(line)
         return Fault(
             detector=self.told,
             severity=self.told.severity,
-            title=f"the boot is not finished after {passed_s:.0f} s{usual}",
+            title=f"the boot is not finished after {duration(passed_s)}{usual}",
             key="not_finished",
             seq=seq,
             first_seq=began.seq,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from serialwatch.records import PortState
+from serialwatch.titles import duration
 from serialwatch.triggers.detectors.fault import Fault
 from serialwatch.triggers.moments import Moment, S
 from serialwatch.triggers.ruleset import (
@@ -93,7 +94,7 @@ class PortLosses:
         if not self._loss:
             return None
         back_s = (mono_ns - self._loss.mono_ns) / S
-        return self._gone(self._loss, mono_ns, f"and came back {back_s:.1f} s later")
+        return self._gone(self._loss, mono_ns, f"and came back {duration(back_s)} later")
 
     def _gone(self, loss: _Loss, mono_ns: int, how: str) -> Fault | None:
         self._loss = None

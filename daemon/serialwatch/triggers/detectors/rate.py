@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from serialwatch.records import Hit
+from serialwatch.titles import duration
 from serialwatch.triggers.detectors.fault import Fault
 from serialwatch.triggers.moments import Moment
 from serialwatch.triggers.ruleset import RateDetector
@@ -25,12 +26,12 @@ class HitRate:
         hits = self._hits.get(hit.trigger)
         if hits is None:
             return None
-        hits.append(at)
+        hits.extend([at] * hit.count)
         if len(hits) < told.hits or not at.is_within(told.in_s, hits[0]):
             return None
         first = hits[0]
         hits.clear()
-        title = told.title or f"{told.hits} times in {told.in_s:g} s: {hit.title}"
+        title = told.title or f"{told.hits} times in {duration(told.in_s)}: {hit.title}"
         return Fault(
             detector=told,
             severity=told.severity,

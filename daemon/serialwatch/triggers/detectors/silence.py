@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from serialwatch.records import Severity
+from serialwatch.titles import duration, readable
 from serialwatch.triggers.detectors.fault import Fault
 from serialwatch.triggers.moments import S
 from serialwatch.triggers.patterns import LineView, compile_pattern
@@ -67,7 +68,7 @@ class Silence:
             return None
         quiet_s = (mono_ns - self._last_ns) / S
         told = self.told
-        line = last_line.decode("utf-8", errors="backslashreplace").strip()
+        line = readable(last_line)
         if quiet_s >= told.stuck_s and LineView(last_line).has(self._stuck_after):
             self._has_fired = True
             title = f"the board went silent after: {line}"
@@ -75,7 +76,7 @@ class Silence:
         if not self._is_talking() or quiet_s < max(told.limit_s, told.times * self._usual_s()):
             return None
         self._has_fired = True
-        title = f"no line for {quiet_s:.0f} s from a board that was talking"
+        title = f"no line for {duration(quiet_s)} from a board that was talking"
         return self._fault("quiet", told.severity, title, last_line, last_seq, quiet_s)
 
     def _fault(

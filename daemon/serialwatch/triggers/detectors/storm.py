@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from serialwatch.titles import readable
 from serialwatch.triggers.detectors.fault import Fault
 from serialwatch.triggers.moments import S
 from serialwatch.triggers.ruleset import StormDetector
@@ -126,7 +127,7 @@ class Storm:
         self._has_fired = False
 
     def _fault(self, second: Second, load: float) -> Fault:
-        line = second.line.decode("utf-8", errors="backslashreplace").strip()
+        line = readable(second.line)
         full = f", {load:.0%} of the bit rate" if load >= self.told.load else ""
         return Fault(
             detector=self.told,

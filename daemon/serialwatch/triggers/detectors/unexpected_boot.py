@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from serialwatch.titles import readable
 from serialwatch.triggers.boots import Start
 from serialwatch.triggers.detectors.fault import Fault
 from serialwatch.triggers.ruleset import UnexpectedBootDetector
@@ -39,7 +40,7 @@ class UnexpectedBoot:
         elif not start.ran.isdisjoint(self._named):
             return None
         why = _CAUSES.get(start.cause, start.cause)
-        line = last_line.decode("utf-8", errors="backslashreplace").strip()
+        line = readable(last_line)
         return Fault(
             detector=told,
             severity=told.severity,

@@ -1,0 +1,89 @@
+"""Lines that say nothing new: a saved log printed again on the console, a line printed twice."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from serialwatch.triggers.recent import Recent
+
+Copied = Literal["no", "perhaps", "yes"]
+
+_MOST_BACK = 2000  # lines of a listing that are looked at; more are not kept anyway
+_PAIRS = 2  # before a doubled line, whose console then doubles all lines,
+_PAIR_LINES = 16  # so far back
+_OTHERS = 4  # lines in a row that a listing may hold, or that stand before it, of another form
+_HOSTS_STAMP = rb"(?:\[(?:tio )?[\d:. TZ-]{8,32}\] )?(?:<\d{1,3}>)?"
+_SENDER = rb"(?:[\w.-]+ )?[\w./()-]+(?:\[\d+\])?: "
+_LISTED = re.compile(
+    _HOSTS_STAMP + rb"(?:"
+    # /var/log/messages, journalctl; logread
+    rb"(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,6})? (?:\d{4} \w+\.\w+ )?"
+    + _SENDER
+    # rsyslog's kern.log, journalctl -o short-iso
+    + rb"|\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?(?:Z|[+-]\d\d:?\d\d)? "
+    + _SENDER
+    # dmesg -T, dmesg -e
+    + rb"|\[(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}|[A-Z][a-z]{2} ?\d\d? "
+    rb"\d\d:\d\d|  \+\d+\.\d{6})\] )"
+)
+_ASKS = re.compile(
+    rb"\b(?:dmesg|logread|journalctl|syslog|messages|kern\.log|kernel\.log|debug\.log)\b"
+)
+_FOLLOWS = re.compile(rb"\btail +-\w*[fF]| -\w*[fwW]\w*\b|--follow")
+
+
+class Replays:
+    """The saved logs that somebody has had printed on one console."""
+
+    def __init__(self, recent: Recent) -> None:
+        self._recent = recent
+        self._seq = 0  # of the newest line that was of the form of a listing,
+        self._was_asked_for = False  # and whether a command had asked for it
+
+    def is_listed(self, line: bytes, seq: int, offset: int) -> bool:
+        """Tell whether a line, at `offset` of the newest chunk, was printed by `cat kern.log`.
+
+        Such a line has the form in which loggers save it, and a command stands before the first.
+        """
+        if not _LISTED.match(line):
+            return False
+        self._was_asked_for = self._is_asked_for(seq, offset)
+        self._seq = seq
+        return self._was_asked_for
+
+    def _is_asked_for(self, seq: int, offset: int) -> bool:
+        back = min(seq - self._seq, _MOST_BACK)
+        others = 0
+        for line in reversed(self._recent.lines_before(offset, back)):
+            if _LISTED.match(line):
+                others = 0
+                continue
+            others += 1
+            if _ASKS.search(line) and not _FOLLOWS.search(line):
+                return True
+            if others > _OTHERS:
+                return False
+        # The start of the log, or a line that was asked about before.
+        return self._was_asked_for and self._seq > 0
+
+
+def copied(recent: Recent, line: bytes, offset: int) -> Copied:
+    """Tell whether a line is the one before again, on a console that prints all lines twice.
+
+    The newest pairs before it tell; "perhaps": there is nothing but blank lines before it.
+    """
+    if recent.lines_before(offset, 1) != [line]:
+        return "no"
+    before = recent.lines_before(offset, 1 + _PAIR_LINES)[-2::-1]
+    pairs = 0
+    for second, first in zip(before[::2], before[1::2], strict=False):
+        if first != second:
+            return "no"
+        if second.strip() and second != line:
+            pairs += 1
+            if pairs == _PAIRS:
+                return "yes"
+    if pairs:
+        return "yes"
+    return "no" if b"".join(before).strip() else "perhaps"

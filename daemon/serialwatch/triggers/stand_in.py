@@ -1,0 +1,110 @@
+"""What Hyperscan looks for in the stead of a pattern: found wherever it is, and quickly compiled.
+
+Nearly all the time that a database takes to compile goes to alternatives and to repeats with an
+upper limit. A piece of the pattern without them, if it holds enough plain text, finds the same
+lines and few others, and faster; `re` judges them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from serialwatch.triggers.pattern_tree import Group, Item, Tree
+
+MIN_PLAIN = 8  # characters in a row; with fewer, too many other lines are found
+MIN_CORE = 5  # of them, for what stands around to be left to `re`
+MAX_PLAIN = 64  # of them are enough
+
+Text = tuple[str, ...]  # characters as they are written in a pattern
+
+
+def stand_ins(tree: Tree) -> tuple[str, ...]:
+    """Return expressions for Hyperscan; where the pattern matches, one of them does, in that line.
+
+    A pattern that is plain text, or that no piece can stand for, stands for itself.
+    """
+    caseless = "(?i)" if tree.is_caseless else ""
+    found: list[str] = []
+    for branch in tree.root.branches:
+        alone = Group("", [branch])
+        texts = _plain(alone)
+        if texts and _shortest(texts) >= MIN_PLAIN:
+            found += map("".join, texts)
+            continue
+        found.append(_piece(alone, is_anchored=tree.is_anchored).written(for_hyperscan=True))
+    return tuple(caseless + text for text in dict.fromkeys(found))
+
+
+def _plain(group: Group) -> list[Text]:
+    """Return texts of which each match of the group holds one, [] if there are none."""
+    if group.opening.startswith(("(?i", "(?=", "(?!", "(?<")):
+        return []
+    found = [max(_pieces(branch), key=_shortest, default=[]) for branch in group.branches]
+    return [text for texts in found for text in texts] if all(found) else []
+
+
+def _shortest(texts: list[Text]) -> int:
+    return min(map(len, texts), default=0)
+
+
+def _pieces(branch: list[Item]) -> Iterator[list[Text]]:
+    """Return all pieces of plain text of a branch, and the choices that its groups leave."""
+    run: list[str] = []
+    for item in branch:
+        what = item.what
+        if isinstance(what, Group):
+            yield [tuple(run[-MAX_PLAIN:])]
+            run = []
+            if not item.is_optional:
+                yield _plain(what)
+        elif not item.repeat and what.literal:
+            run.append(what.for_hyperscan)
+        elif what.literal and not item.is_optional:
+            run += [what.for_hyperscan] * item.least
+            if item.is_open:
+                yield [tuple(run[-MAX_PLAIN:])]
+                del run[: -item.least]
+        elif what.for_python not in (r"\b", r"\B"):
+            yield [tuple(run[-MAX_PLAIN:])]
+            run = []
+    yield [tuple(run[-MAX_PLAIN:])]
+
+
+def _piece(alone: Group, *, is_anchored: bool) -> Group:
+    """Return the piece of the only branch that says most; all of it if none says enough."""
+    branch = alone.branches[0]
+    pieces: list[list[Item]] = [[]]
+    for item in branch:
+        if _is_any_text(item):
+            pieces.append([])
+        else:
+            pieces[-1].append(item)
+    if len(pieces) == 1 and not is_anchored:
+        return alone  # without `^` Hyperscan is sure of it
+    cores = [Group("", [_core(piece)]) for piece in pieces]
+    best = max((core for core in cores if core.has_fixed_end), key=_plain_size, default=alone)
+    return best if _plain_size(best) >= MIN_CORE else alone
+
+
+def _plain_size(group: Group) -> int:
+    return _shortest(_plain(group))
+
+
+def _core(piece: list[Item]) -> list[Item]:
+    """Return a piece without what says little at either end."""
+    first, end = 0, len(piece)
+    while first < end and _says_little(piece[first]):
+        first += 1
+    while end > first and _says_little(piece[end - 1]):
+        end -= 1
+    return piece[first:end]
+
+
+def _is_any_text(item: Item) -> bool:
+    """Tell whether it is a class that repeats a varying number of times."""
+    is_class = not isinstance(item.what, Group) and not item.what.literal
+    return is_class and item.is_open and item.repeat != "?"
+
+
+def _says_little(item: Item) -> bool:
+    return item.is_optional or not (isinstance(item.what, Group) or item.what.literal)
