@@ -198,6 +198,20 @@ def test_in_a_terminal_no_line_is_wider_than_it(
     assert "\x1b[1;31mcritical" in shown
 
 
+def test_an_empty_log_is_called_empty_rather_than_healthy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.log").write_bytes(b"")
+    (tmp_path / "b.log").write_bytes(b"Linux version 6.1.55\n")
+    codes = [run_cli(["analyze", str(tmp_path / name)]) for name in ("a.log", "b.log")]
+    empty, healthy = capsys.readouterr().out.split("b.log: ")
+
+    assert codes == [0, 0]
+    assert "It is empty" in empty
+    assert "No fault" not in empty
+    assert "No fault was recognised" in healthy
+
+
 def test_a_count_is_written_like_a_line_number(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

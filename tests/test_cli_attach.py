@@ -325,6 +325,16 @@ async def test_an_unknown_port_or_no_daemon_is_one_line(tmp_path: Path) -> None:
         assert await terminal.exit_code() == 1
 
 
+async def test_the_header_says_why_a_port_is_not_up(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench:
+        bench.change("dut1", state="absent", problem="unplugged")
+        async with in_terminal(*args(tmp_path)) as terminal:
+            header = await terminal.until("── live")
+            await leaves(terminal)
+
+    assert b"absent: unplugged" in header
+
+
 async def test_a_wide_terminal_has_the_header_in_one_line(tmp_path: Path) -> None:
     async with serving(tmp_path), in_terminal(*args(tmp_path), columns=200) as terminal:
         screen = pyte.Screen(200, 24)

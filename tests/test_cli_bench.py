@@ -12,8 +12,11 @@ import pytest
 from bench_api import STARTED_UTC_NS, incident
 from bench_cli import Cli, Result, ThreadedBench, threaded_bench
 from serialwatch.api.bench import IncidentView
+from serialwatch.cli.incidents import _COLUMNS as INCIDENT_COLUMNS
+from serialwatch.cli.incidents import incident_row
 from serialwatch.cli.ports import _COLUMNS, rows_of
 from serialwatch.cli.tables import table
+from serialwatch.cli.times import local
 from test_show_report import REPORT
 
 
@@ -127,6 +130,20 @@ def test_incidents_are_listed_newest_first(board: ThreadedBench, cli: SocketCli)
     assert len(cli("incidents", "--all").out.splitlines()) == 5
     assert len(json.loads(cli("incidents", "--json", "--severity", "error").out)) == 1
     assert json.loads(cli("incidents", "--json", "--since", "1h").out) == []
+
+
+def test_at_80_columns_what_failed_has_more_room_than_how_often() -> None:
+    bodies = [
+        incident(n, port="esp-climate", title="Guru Meditation: LoadProhibited") for n in (5, 6)
+    ]
+    now = local(bodies[0].opened_utc_ns)
+    rows = [incident_row(body, now, {}) for body in bodies]
+    lines = [line.plain for line in table(INCIDENT_COLUMNS, rows, 80)]
+
+    assert all(len(line) <= 80 for line in lines)
+    assert "Guru Meditation: LoadProhibited" in lines[1]
+    assert "BOOT" not in lines[0]
+    assert "STATE" in lines[0]
 
 
 def test_incidents_are_resolved_and_muted(board: ThreadedBench, cli: SocketCli) -> None:

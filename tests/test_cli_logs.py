@@ -122,11 +122,28 @@ def test_a_port_without_a_log_is_told_with_those_that_have_one(tmp_path: Path, c
         f"serialwatch: {tmp_path}/log/dut9: no saved log: there are dut1, dut2\n"
     )
     nothing = cli("logs", "dut9", "--state", str(tmp_path / "empty"))
-    assert (nothing.code, nothing.err.split(": ")[-1]) == (1, "there is none\n")
+    assert nothing.code == 1
+    assert nothing.err.startswith(
+        f"serialwatch: {tmp_path}/empty/log: no saved logs: is its parent"
+    )
     quiet = cli("logs", "dut1", "--state", str(tmp_path))
     assert (quiet.code, quiet.err.startswith("serialwatch: nothing of dut1")) == (0, True)
     boots = cli("logs", "dut2", "--boot", "3", "--state", str(tmp_path))
     assert (boots.code, boots.err) == (1, "serialwatch: dut2: no boot was seen in this log\n")
+
+
+def test_a_search_in_vain_tells_how_to_ignore_case_where_that_may_help(
+    tmp_path: Path, cli: Cli
+) -> None:
+    save(tmp_path, "dut1", b"BUS FAULT\n")
+
+    def told(*args: str) -> str:
+        return cli("logs", "dut1", "--state", str(tmp_path), *args).err
+
+    assert told("--grep", "fault").startswith("serialwatch: no such line of dut1; `-E --grep")
+    assert told("--grep", "12:30") == "serialwatch: no such line of dut1\n"
+    assert told("--grep", "fault", "-E") == "serialwatch: no such line of dut1\n"
+    assert told("--grep", "(?i)fault", "-E") == ""
 
 
 class Following:

@@ -72,7 +72,7 @@ def test_nothing_asked_is_answered_with_help(cli: Cli) -> None:
         (("bogus",), "No such command 'bogus'"),
         (("ports", "--bogus"), "No such option"),
         (("logs",), "Missing argument"),
-        (("report", "x"), "'x' is not a valid integer"),
+        (("report", "x"), "'x' is not a valid number."),
         (("report", "1", "--json", "--markdown"), "exclude each other"),
         (("attach", "dut1", "--steal", "--read-only"), "exclude each other"),
         (("logs", "dut1", "-n", "x"), "-n x: must be a number of lines, or all"),
@@ -118,9 +118,26 @@ def test_without_a_daemon_it_says_where_it_looked_and_what_to_do(
 
     assert (result.code, result.out) == (1, "")
     assert result.err == (
-        f"serialwatch: no daemon at {cli.socket}: start it with `serialwatch run`, or look at "
-        "saved logs with `serialwatch logs PORT --state DIR`\n"
+        f"serialwatch: no daemon at {cli.socket}: start it with `serialwatch run --port "
+        "NAME=DEVICE`, or look at saved logs with `serialwatch logs PORT --state DIR`\n"
     )
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("report", "x"),
+        ("incidents", "resolve", "x"),
+        ("incidents", "-n", "x"),
+        ("logs", "dut1", "--boot", "x"),
+        ("attach", "dut1", "-n", "x"),
+    ],
+)
+def test_what_is_no_number_is_called_so(cli: Cli, args: tuple[str, ...]) -> None:
+    result = cli(*args)
+
+    assert result.code == 2
+    assert "'x' is not a valid number." in result.err
 
 
 def test_a_fault_of_our_own_is_no_traceback(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

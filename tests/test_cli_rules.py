@@ -109,9 +109,9 @@ def test_an_explanation_fills_in_its_placeholders(cli: Cli) -> None:
 
     assert "{irq} is '74' in the example" in rule
     assert told["placeholders"] == {"irq": "74"}
-    assert "3 unexpected starts within 120 s" in detector
+    assert "3 unexpected starts within 2 min" in detector
     assert "`" not in detector.splitlines()[0]
-    assert "3 unexpected starts within 120 s" in listed
+    assert "3 unexpected starts within 2 min" in listed
 
 
 def test_an_unknown_id_suggests_the_nearest(cli: Cli) -> None:
@@ -150,7 +150,7 @@ def test_a_broken_skill_is_told_and_fails_the_lint(tmp_path: Path, cli: Cli) -> 
     (folder / "SKILL.md").write_text("no front matter")
     result = cli("skills", "lint", str(tmp_path / "skills"))
 
-    assert result.code == 1
+    assert result.code == 2
     assert ": error SW" in result.err
     assert json.loads(cli("skills", "lint", "--json", str(tmp_path / "skills")).out)[0]["is_error"]
 

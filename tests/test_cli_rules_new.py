@@ -80,6 +80,37 @@ def test_a_line_that_a_rule_finds_already_is_told(cli: Cli) -> None:
     assert "parent = 'linux.irq_nobody_cared'" in result.err
 
 
+class Keys(io.StringIO):
+    """What a person types in a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_line_that_is_found_already_is_told_before_anything_is_asked(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = Keys("irq 75: somebody cared\n")
+    monkeypatch.setattr(sys, "stdin", keys)
+    result = cli("rules", "new", "irq 74: nobody cared (try booting with irqpoll)")
+
+    assert result.code == 1
+    assert "(Enter: none)" not in result.out + result.err
+    assert keys.tell() == 0
+
+
+def test_the_question_stays_out_of_what_is_printed(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Keys("dry run protection is armed\n"))
+    result = cli("rules", "new", LINE)
+
+    assert "(Enter: none)" in result.err
+    assert tomllib.loads(result.out)["rule"][0]["counterexamples"] == [
+        "dry run protection is armed"
+    ]
+
+
 def test_it_is_added_to_a_pack_and_never_twice(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "rules.d" / "mine.toml"
     first = cli("rules", "new", LINE, "--write", str(path))

@@ -10,8 +10,10 @@ from serialwatch.config import (
     load_config,
     run_dir,
     state_dir,
+    system_config,
 )
 from serialwatch.tomlfile import TomlError
+from test_bundled import denied_below
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -36,6 +38,19 @@ def test_no_file_and_one_named_port_is_enough(
     assert config.port["dut1"].device == "/dev/ttyUSB0"
     assert config.port["dut1"].name == "dut1"
     assert config.port["dut1"].bit_rate == 115200
+
+
+@pytest.mark.parametrize(("uid", "is_read"), [(1000, False), (0, True)])
+def test_a_system_file_that_is_not_for_us_stops_only_the_system(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, uid: int, is_read: bool
+) -> None:
+    path = tmp_path / "serialwatch.toml"
+    monkeypatch.setattr("serialwatch.config.SYSTEM_CONFIG", path)
+    monkeypatch.setattr(Path, "stat", denied_below(tmp_path, Path.stat))
+    monkeypatch.setattr("os.geteuid", lambda: uid)
+    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
+
+    assert system_config() == (path if is_read else None)
 
 
 def test_an_unknown_key_names_file_line_key_and_what_is_known(tmp_path: Path) -> None:
@@ -145,6 +160,20 @@ def test_what_is_shown_can_be_read_again(tmp_path: Path) -> None:
     assert shown["notify"] == [{"command": ["mail"], "severity": "error"}]
 
 
+def test_the_agent_is_configured_within_limits(tmp_path: Path) -> None:
+    text = (
+        '[agent]\nbase_url = "http://x/v1"\nmodel = "m"\ncheap_model = "s"\ntemperature = 0\n'
+        "price_in = 0.15\nprice_out = 0.6\ncost_per_day = 2\ntokens_per_day = 0\n"
+        "redact_patterns = ['LAB-[0-9]{4}']\nskill_versions = {log-read = \"1.2.0\"}\n"
+    )
+    agent = load_config(written(tmp_path, text)).agent
+
+    assert (agent.temperature, agent.cost_per_day, agent.tokens_per_day) == (0, 2, 0)
+    assert agent.redact_patterns == ["LAB-[0-9]{4}"]
+    assert agent.skill_versions == {"log-read": "1.2.0"}
+    assert (agent.redact, agent.cache, agent.tokens_per_incident) == (True, False, 24_000)
+
+
 def test_under_systemd_the_places_are_the_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/sw")
     monkeypatch.setenv("RUNTIME_DIRECTORY", "/run/sw")
@@ -171,6 +200,18 @@ def test_a_users_own_daemon_uses_the_users_folders(monkeypatch: pytest.MonkeyPat
         ('[port.a]\ndevice = "/x"\nBaud = 3\n', 'port "a": Baud: unknown key; known here: device'),
         ('[[notify]]\ncommand = []\n', "notify.0.command must be an array that is not empty"),
         ('[agent]\nbase_url = "http://x/v1"\n', "agent.base_url needs a model beside it"),
+        ("[agent]\ntemperature = 0.7\n", ":2: agent.temperature must be less than or equal to 0.3"),
+        ("[agent]\ncontext_tokens = 100\n", "agent.context_tokens must be greater than"),
+        ("[agent]\ncache = 1\n", "agent.cache must be true or false, not 1"),
+        ("[agent]\nprice_in = -1\n", "agent.price_in must be greater than or equal to 0"),
+        ("[agent]\nprice_in = nan\n", "agent.price_in must be a finite number"),
+        ("[agent]\ncost_per_day = 3\n", "agent.cost_per_day needs price_in and price_out"),
+        ('[agent]\ncheap_model = "x"\n', "agent.cheap_model needs a model beside it"),
+        ('[agent]\nredact_patterns = ["("]\n', "redact_patterns.0: is no regular expression"),
+        ('[agent]\nredact_patterns = ["x*"]\n', "redact_patterns.0: matches nothing at all"),
+        ('[agent]\nredact_patterns = ["(a+)+"]\n', "redact_patterns.0: repeats a repeat"),
+        ('[agent]\nskill_versions = {log-read = "2"}\n', 'skill_versions.log-read must be a version such as "1.2.0"'),
+        ('[agent]\nskill_versions = {"a b" = "1.0.0"}\n', "must be the name of a skill"),
         ('[api]\nlisten = "127.0.0.1:99999"\n', "api.listen must be HOST:PORT such as"),
         ('[api]\ntoken_file = "/does/not/exist"\n', "/does/not/exist: no such file"),
     ],

@@ -1,6 +1,7 @@
 import pytest
 
-from serialwatch.saved.clock import LogClock
+from serialwatch.saved.clock import LogClock, kernel_stamps_first
+from serialwatch.triggers.view import strip_escapes
 
 S = 1_000_000_000
 
@@ -15,7 +16,8 @@ def times(*texts: str, is_exact: bool = True) -> list[tuple[str, float]]:
 
 def span_s(*lines: str) -> float:
     """Return how much time passes between the first line and the last."""
-    return times("".join(f"{line}\n" for line in lines))[-1][1]
+    text = "".join(f"{line}\n" for line in lines).encode()
+    return times(strip_escapes(text).decode())[-1][1]
 
 
 @pytest.mark.parametrize(
@@ -143,3 +145,19 @@ def test_how_a_log_is_cut_into_chunks_changes_no_time() -> None:
     whole = times("".join(lines))[-1][1]
 
     assert times(*lines)[-1][1] == whole
+
+
+def test_a_number_behind_a_date_without_a_year_is_no_year() -> None:
+    assert span_s("Jun 22 03:58:12 1972 bytes read", "Jun 22 03:58:13 2048 bytes read") == 1
+
+
+def test_what_stands_before_a_kernel_stamp_is_cut_off_where_it_matters() -> None:
+    view = b"a\n# [    1.000000] b\nnew high-spe[    2.000000] c\n[    3.000000] d\n"
+    ends = [view.index(text) + 1 for text in (b"b\n", b"c\n", b"d\n")]
+    logged = b"Jun 22 03:58:12 gw kernel: [    1.000000] b\n"
+
+    assert kernel_stamps_first(view, ends) == (
+        b"a\n[    1.000000] b\n[    2.000000] c\n[    3.000000] d\n"
+    )
+    assert kernel_stamps_first(view, []) is view
+    assert kernel_stamps_first(logged, [len(logged) - 1]) is logged

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from serialwatch.saved.log import is_log, logs_below, open_log
+from serialwatch.saved.log import NoLogError, is_log, logs_below, open_log
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -140,6 +140,24 @@ def test_a_folder_that_cannot_be_read_is_told(
 
     assert [str(exc.filename) for exc in found.unread] == [str(tmp_path / "secret")]
     assert found.logs == (tmp_path / "a.log",)
+
+
+@pytest.mark.parametrize(
+    ("start", "told"),
+    [
+        (b"\x7fELF\x02\x01\x01", "a program"),
+        (b"PK\x03\x04\x14\0\0\0", "a zip archive"),
+        (gzip.compress(b"SQLite format 3\0", mtime=0), "a database"),
+    ],
+)
+def test_what_no_console_prints_is_refused_alone_and_skipped_in_a_folder(
+    tmp_path: Path, start: bytes, told: str
+) -> None:
+    (tmp_path / "boot.log").write_bytes(start)
+
+    with pytest.raises(NoLogError, match=f"no log: it is {told}"):
+        open_log(tmp_path / "boot.log")
+    assert logs_below(tmp_path).logs == ()
 
 
 def test_a_folder_is_searched_in_order_and_binaries_are_left_out(tmp_path: Path) -> None:

@@ -124,8 +124,8 @@ Outcome          the board rebooted (commanded)
 Ruled out        noise on the line
 Not known        who typed the command: the port had no writer attached through serialwatch
 Seen before      2 times on this bench: #9 (dut1, Tuesday), #12 (dut4)
-Next steps       check what address the script computes · reproduce with `serialwatch mark` set
-                 before (risk L2)
+Next steps       1. check what address the script computes
+                 2. reproduce with `serialwatch mark` set before (risk L2)
 Made by          the offline analyst, 4 skills, 0.4 s; no model was asked (none configured);
                  revision 2"""
     )
@@ -198,7 +198,16 @@ def test_a_hypothesis_that_a_conclusion_states_is_not_told_again() -> None:
     )
     lines = plain(None, replace(REPORT, hypotheses=guesses))
 
-    assert "Also possible    one · two · three" in lines
+    at = lines.index("Also possible    · one")
+    assert lines[at + 1 : at + 3] == ["                 · two", "                 · three"]
+    assert "four" not in "".join(lines)
+
+
+def test_a_long_step_goes_on_below_its_own_beginning() -> None:
+    lines = plain(60)
+
+    assert "                 2. reproduce with `serialwatch mark` set" in lines
+    assert "                    before (risk L2)" in lines
 
 
 def test_many_earlier_ones_are_counted() -> None:
@@ -219,4 +228,6 @@ def test_markdown_has_the_same_facts_and_no_markup_of_the_boards() -> None:
     assert text.startswith("## value \\<b\\>\\*x\\*\\</b\\> \\[a\\](http://evil)\n")
     assert "1. A read from 0xffffffffff000000 was not mapped" in text
     assert '  03:58:12.109  L48212  "Synchronous Abort" handler' in text
+    assert "- **Next steps**:\n  1. check what address the script computes\n  2. repro" in text
+    assert "- **Seen before**: 2 times" in text
     assert "- **Made by**: the offline analyst" in text

@@ -46,9 +46,39 @@ def _regex(value: str) -> str:
     return value
 
 
+def _secret(value: str) -> str:
+    """Check a pattern of `redact_patterns`: it is searched in every line that a model is shown."""
+    try:
+        pattern = re.compile(value)
+    except re.error as exc:
+        raise ValueError(f"is no regular expression: {exc}") from exc
+    if pattern.match(""):
+        raise ValueError("matches nothing at all, so it would hide everything")
+    if re.search(r"[*+}]\)+(?:[*+]|\{\d*,)", value):
+        raise ValueError("repeats a repeat such as (a+)+, which can take for ever")
+    return value
+
+
+def _version(value: str) -> str:
+    if not re.fullmatch(r"\d+\.\d+\.\d+", value):
+        raise ValueError(f'must be a version such as "1.2.0", not {value!r}')
+    return value
+
+
+def _skill_name(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", value):
+        raise ValueError(f"must be the name of a skill such as log-read, not {value!r}")
+    return value
+
+
 BitRate = Annotated[Any, AfterValidator(_bit_rate)]
 Flag = Annotated[bool, Strict()]
 Whole = Annotated[int, Strict()]
+Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+Count = Annotated[Whole, Field(ge=0)]
+Price = Annotated[Number, Field(ge=0)]
+Version = Annotated[str, AfterValidator(_version)]
+SkillName = Annotated[str, AfterValidator(_skill_name)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +119,7 @@ class PortConfig:
     expect_faults: Flag = False  # the firmware crashes on purpose: count, never wake
     allow_unstable: Flag = False  # ttyUSBn may be another board after a reboot
     line_errors: Flag = False  # cp210x: count line errors, which turns bad bytes into NUL
+    elf: str = ""  # the firmware with its symbols: backtraces are decoded with it
     rules: list[str] = field(default_factory=list)  # packs to apply; empty: all
 
 
@@ -130,6 +161,19 @@ class AgentConfig:
 
     base_url: str = ""
     model: str = ""
+    cheap_model: str = ""  # of the same endpoint, for mechanical steps; "": the model itself
+    temperature: Annotated[Number, Field(ge=0, le=0.3)] = 0.2
+    context_tokens: Annotated[Whole, Field(ge=4096, le=1_000_000)] = 6144  # of one prompt
+    tokens_per_incident: Annotated[Whole, Field(ge=8000)] = 24_000
+    tokens_per_day: Count = 400_000  # 0: no cap
+    incidents_per_hour: Count = 12  # 0: no cap
+    price_in: Price = 0.0  # for a million tokens; 0: not known
+    price_out: Price = 0.0
+    cost_per_day: Price = 0.0  # 0: no cap
+    cache: Flag = False  # answers to exactly the same request, for a day
+    redact: Flag = True  # hide secrets from the model
+    redact_patterns: list[Annotated[str, AfterValidator(_secret)]] = field(default_factory=list)
+    skill_versions: dict[SkillName, Version] = field(default_factory=dict)  # of several
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,16 +205,14 @@ _TABLES = tuple(f.name for f in fields(Config))
 
 
 def load_config(path: Path | None, ports: Sequence[str] = ()) -> Config:
-    """Read a file (None: the system's, or nothing if there is none) and add `NAME=DEVICE` ports.
+    """Read a file (None: the system's, if there is one for us) and add `NAME=DEVICE` ports.
 
     Raises:
         TomlError: every problem with file, line, key and what is allowed.
 
     """
-    if path is None and not SYSTEM_CONFIG.exists():
-        file = TomlFile("--port", "", {})
-    else:
-        file = read_toml(path or SYSTEM_CONFIG)
+    path = path or system_config()
+    file = TomlFile("--port", "", {}) if path is None else read_toml(path)
     try:
         config = _ADAPTER.validate_python(file.data)
     except ValidationError as exc:
@@ -198,6 +240,14 @@ def load_config(path: Path | None, ports: Sequence[str] = ()) -> Config:
     if problems:
         raise TomlError(problems)
     return _with_names(config, named)
+
+
+def system_config() -> Path | None:
+    """Return the system's file, None if there is none or it is not for us."""
+    try:
+        return SYSTEM_CONFIG if SYSTEM_CONFIG.exists() else None
+    except PermissionError:  # people who have a daemon of their own; the system's must read it
+        return SYSTEM_CONFIG if is_system() else None
 
 
 def config_to_json(config: Config) -> dict[str, Any]:
@@ -246,6 +296,16 @@ def _problems(file: TomlFile, config: Config) -> list[str]:
     if config.agent.base_url and not config.agent.model:
         line = file.line_of("agent", "base_url")
         told.append(f"{file.path}:{line}: agent.base_url needs a model beside it")
+    agent = config.agent
+    if agent.cheap_model and not agent.model:
+        line = file.line_of("agent", "cheap_model")
+        told.append(f"{file.path}:{line}: agent.cheap_model needs a model beside it")
+    if agent.cost_per_day and not (agent.price_in or agent.price_out):
+        line = file.line_of("agent", "cost_per_day")
+        told.append(
+            f"{file.path}:{line}: agent.cost_per_day needs price_in and price_out, "
+            "for a million tokens each"
+        )
     if config.api.token_file and not Path(config.api.token_file).is_file():
         line = file.line_of("api", "token_file")
         told.append(f"{file.path}:{line}: api.token_file: {config.api.token_file}: no such file")

@@ -26,6 +26,7 @@ from serialwatch.cli.options import json_option
 from serialwatch.cli.rules_load import load_installed, matcher_of
 from serialwatch.cli.show_analysis import counted, show_faults, show_report, shown_name
 from serialwatch.cli.tables import console, safe, shorten
+from serialwatch.cli.waiting import told_while_waiting
 from serialwatch.records import SEVERITIES, Severity
 from serialwatch.saved.analysis import Analysis, most_severe, read_log, report_on
 from serialwatch.saved.log import SavedLog, logs_below, open_log, readable_twice
@@ -191,11 +192,10 @@ def _logs(names: Sequence[str], out: _Out) -> Iterator[str]:
 
 
 def _opened(name: str) -> SavedLog:
-    if name != "-":
-        return open_log(name)
-    if sys.stdin.closed:
+    if name == "-" and sys.stdin.closed:
         raise OSError("it has been read already")
-    return readable_twice(sys.stdin.buffer)
+    with told_while_waiting(name):
+        return readable_twice(sys.stdin.buffer) if name == "-" else open_log(name)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from serialwatch.cli.attached_view import HELP, RESTORE, RESTORE_RAW, AttachedVi
 from serialwatch.cli.client import Daemon, find_daemon, part
 from serialwatch.cli.errors import WRONG_USE, CliError
 from serialwatch.cli.keys import Command, Keys, Typed
-from serialwatch.cli.options import json_option, socket_option
+from serialwatch.cli.options import Number, json_option, socket_option
 from serialwatch.cli.terminal import Screen, raw_keys, read_keys
 from serialwatch.wire import show
 
@@ -53,7 +53,7 @@ class _Wish:
 @click.option(
     "-n",
     "--lines",
-    type=click.IntRange(min=0),
+    type=Number(min=0),
     default=20,
     show_default=True,
     help="How many of the last lines are shown first.",

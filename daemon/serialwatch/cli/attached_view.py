@@ -156,7 +156,7 @@ def header_lines(port: PortView, hello: Json, width: int, now_utc_ns: int) -> li
 
 def _up_words(port: PortView, now_utc_ns: int) -> str:
     if port.state != "up":
-        return " ".join(filter(None, (port.state, why_not_up(port))))
+        return ": ".join(filter(None, (port.state, why_not_up(port))))
     return f"up {span((now_utc_ns - port.since_utc_ns) / 1e9)}"
 
 

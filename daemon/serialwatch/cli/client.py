@@ -140,10 +140,10 @@ def _not_there(path: Path, exc: OSError) -> CliError:
             f"{path}: permission denied: an administrator can add you to group serialwatch "
             "(then log in again)"
         )
-    start = "systemctl start serialwatch" if path == SYSTEM_SOCKET else "serialwatch run"
+    service = " (the service: `systemctl start serialwatch`)" if path == SYSTEM_SOCKET else ""
     return CliError(
-        f"no daemon at {path}: start it with `{start}`, or look at saved logs with "
-        "`serialwatch logs PORT --state DIR`"
+        f"no daemon at {path}: start it with `serialwatch run --port NAME=DEVICE`{service}, "
+        "or look at saved logs with `serialwatch logs PORT --state DIR`"
     )
 
 

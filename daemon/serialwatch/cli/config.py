@@ -11,7 +11,7 @@ import click
 
 from serialwatch.cli.errors import WRONG_USE, CliError
 from serialwatch.cli.options import json_option
-from serialwatch.config import SYSTEM_CONFIG, Config, config_to_json, load_config
+from serialwatch.config import Config, config_to_json, load_config, system_config
 from serialwatch.tomlfile import TomlError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -106,4 +106,4 @@ def _value(value: object) -> str:
 def _where(path: Path | None) -> str:
     if path is not None:
         return str(path)
-    return str(SYSTEM_CONFIG) if SYSTEM_CONFIG.exists() else "no file, the defaults"
+    return str(system_config() or "no file, the defaults")

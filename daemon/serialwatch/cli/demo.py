@@ -29,12 +29,14 @@ from serialwatch.cli.times import local, local_now
 from serialwatch.config import run_dir
 from serialwatch.demo.boards import BOARDS
 from serialwatch.demo.uboot import CRASH, QEMU, UBoot, missing
+from serialwatch.triggers.patterns import LineView
 from serialwatch.wire import Json, report_from_json, utc_ns
 
 START_S = 20.0
 LIMIT_S = 55.0  # of `--once`
 BOOT_S = 8.0  # that U-Boot's own complaints take to settle
 REAL = "uboot"
+_KINDS = "hit: a rule found a line · incident: wakes the agent · report: what it found out"
 REAL_FAULT = frozenset({"uboot.sync_abort"})
 
 
@@ -177,6 +179,7 @@ def _introduce(show: Show, devices: dict[str, str], why_not: str) -> None:
         show.say(f"board   {name:<11}  {about[name]:<38}  {shown}")
     if show.real is None:
         show.say(f"        (no real board: {why_not})", "dim")
+    show.say(_KINDS, "dim")
 
 
 def _say_what_to_try(show: Show) -> None:
@@ -228,13 +231,11 @@ def _tell(show: Show, event: Json) -> None:
             show.happened(at, port, data["state"], data["problem"] or data["device"])
         case "hit" if data["severity"] != "note":
             style = SEVERITY_STYLES.get(data["severity"], "")
-            text = data["text"].strip() or data["title"]
-            show.happened(at, port, "hit", f"{data['trigger']:<24} {text}", style)
+            text = _without_prefix(data["text"]) or data["title"]
+            show.happened(at, port, "hit", f"{data['trigger']}  {text}", style)
         case "incident.opened":
             show.opened_s[data["id"]] = time.monotonic()
-            show.happened(
-                at, port, "incident", f"#{data['id']} opened, agent woken: {data['title']}"
-            )
+            show.happened(at, port, "incident", f"#{data['id']} {data['title']}")
             _expect(show, data)
         case "incident.changed":
             _expect(show, data)
@@ -244,6 +245,11 @@ def _tell(show: Show, event: Json) -> None:
             _reported(show, at, port, data)
         case _:
             pass
+
+
+def _without_prefix(line: str) -> str:
+    """Return a line without the time stamps before it: in 80 columns there is no room for them."""
+    return LineView(line.encode()).shortest().decode(errors="replace").strip()
 
 
 def _expect(show: Show, incident: Json) -> None:
@@ -257,8 +263,8 @@ def _expect(show: Show, incident: Json) -> None:
 def _reported(show: Show, at: int, port: str, report: Json) -> None:
     took = ""
     if report["revision"] == 1 and (opened := show.opened_s.get(report["incident"])):
-        took = f"  (+{time.monotonic() - opened:.1f} s)"
-    words = f"#{report['incident']}.{report['revision']} {report['title']}{took}"
+        took = f" (+{time.monotonic() - opened:.1f} s)"
+    words = f"#{report['incident']}.{report['revision']}{took} {report['title']}"
     show.happened(at, port, "report", words, "bold")
     for e in show.expected:
         if e.incident == report["incident"] and report["revision"] > 1:

@@ -8,7 +8,7 @@ from datetime import datetime
 import click
 
 from serialwatch.cli.client import find_daemon
-from serialwatch.cli.options import json_option, socket_option
+from serialwatch.cli.options import Number, json_option, socket_option
 from serialwatch.cli.tables import SEVERITY_STYLES, Column, Row, console, safe, table, width_of
 from serialwatch.cli.times import clock, local_now, parse_span, parse_when
 from serialwatch.records import SEVERITIES, Incident
@@ -19,7 +19,7 @@ _COLUMNS = (
     Column("WHEN"),
     Column("PORT"),
     Column("SEVERITY"),
-    Column("WHAT", least=20),
+    Column("WHAT", least=30),
     Column("COUNT", is_right=True, leaves=2),
     Column("BOOT", leaves=1),
     Column("STATE"),
@@ -35,7 +35,7 @@ _COLUMNS = (
     "-n",
     "limit",
     metavar="N",
-    type=click.IntRange(1, 10_000),
+    type=Number(1, 10_000),
     default=100,
     show_default=True,
     help="At most so many.",
@@ -79,7 +79,7 @@ def incidents(
 
 
 @incidents.command()
-@click.argument("incident", type=click.IntRange(min=1), metavar="ID")
+@click.argument("incident", type=Number(min=1), metavar="ID")
 @json_option
 @socket_option
 @click.pass_obj
@@ -90,7 +90,7 @@ def resolve(outer: str | None, incident: int, as_json: bool, socket: str | None)
 
 
 @incidents.command(short_help="Let this fault count silently.")
-@click.argument("incident", type=click.IntRange(min=1), metavar="ID")
+@click.argument("incident", type=Number(min=1), metavar="ID")
 @click.option("--for", "span", metavar="TIME", help="30m, 2h, 1d; else until unmuted.")
 @json_option
 @socket_option
@@ -109,7 +109,7 @@ def mute(
 
 
 @incidents.command()
-@click.argument("incident", type=click.IntRange(min=1), metavar="ID")
+@click.argument("incident", type=Number(min=1), metavar="ID")
 @json_option
 @socket_option
 @click.pass_obj

@@ -81,8 +81,12 @@ class SavedLogs:
         folder = self._folder / port
         there = sorted(each.name for each in self._folder.glob("*/"))
         if port not in there:
-            names = f"there are {', '.join(map(safe, there))}" if there else "there is none"
-            raise CliError(f"{folder}: no saved log: {names}")
+            if not there:
+                raise CliError(
+                    f"{self._folder}: no saved logs: is its parent a state folder, such as "
+                    "/var/lib/serialwatch or ~/.local/state/serialwatch?"
+                )
+            raise CliError(f"{folder}: no saved log: there are {', '.join(map(safe, there))}")
         return PortLog(folder, port)
 
 

@@ -22,7 +22,7 @@ from serialwatch.cli.client import find_daemon
 from serialwatch.cli.errors import CliError
 from serialwatch.cli.escapes import line_text
 from serialwatch.cli.log_source import DaemonLogs, LogSource, SavedLogs
-from serialwatch.cli.options import json_option, socket_option
+from serialwatch.cli.options import Number, json_option, socket_option
 from serialwatch.cli.tables import shorten
 from serialwatch.cli.times import exact, local_now, parse_when
 from serialwatch.records import Line
@@ -51,7 +51,7 @@ class Wanted:
 @click.option("-E", "--regex", is_flag=True, help="TEXT is a regular expression.")
 @click.option(
     "--boot",
-    type=click.IntRange(-_FAR, _FAR),
+    type=Number(-_FAR, _FAR),
     help="Boot 7 is 7, the current one 0, the one before it -1.",
 )
 @click.option("-t", "--timestamps", is_flag=True, help="Time and number of each line.")
@@ -105,7 +105,7 @@ def logs(
         if follow:
             printer.live(_live(source, wanted, starts, choice))
         elif printer.count == 0 and not as_json:
-            click.echo(_nothing(ports, is_search=text is not None), err=True)
+            click.echo(_nothing(ports, text, is_regex=regex), err=True)
     except KeyboardInterrupt:
         pass  # the way to end -f
     return 0
@@ -277,8 +277,10 @@ def _pattern(text: str) -> re.Pattern[bytes]:
         raise click.UsageError(f"--grep {text}: not a regular expression: {exc}") from exc
 
 
-def _nothing(ports: Sequence[str], *, is_search: bool) -> str:
+def _nothing(ports: Sequence[str], text: str | None, *, is_regex: bool) -> str:
     names = ", ".join(ports)
-    if is_search:
-        return f"serialwatch: no such line of {names}"
+    if text is not None:
+        has_case = not is_regex and text.lower() != text.upper()
+        hint = "; `-E --grep '(?i)TEXT'` ignores upper and lower case" if has_case else ""
+        return f"serialwatch: no such line of {names}{hint}"
     return f"serialwatch: nothing of {names} is there: its board has not printed, or not then"

@@ -35,7 +35,7 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
     ),
     "Faults": (
         Command("incidents", "serialwatch.cli.incidents:incidents", "faults that were noticed"),
-        Command("report", "serialwatch.cli.report:report", "what was found out about one"),
+        Command("report", "serialwatch.cli.report:report", "what was found out about a fault"),
         Command("analyze", "serialwatch.cli.analyze:analyze", "a saved log, without a daemon"),
     ),
     "Boards": (
@@ -45,7 +45,10 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
     ),
     "Setting up": (
         Command("rules", "serialwatch.cli.rules:rules", "check, list and explain fault rules"),
-        Command("skills", "serialwatch.cli.skills:skills", "check and list the agent's skills"),
+        Command(
+            "skills", "serialwatch.cli.skills:skills", "the agent's skills: list, check, run, test"
+        ),
+        Command("agent", "serialwatch.cli.agent:agent", "test the model's endpoint"),
         Command("config", "serialwatch.cli.config:config", "check and show the configuration"),
     ),
 }
@@ -81,7 +84,7 @@ class LazyGroup(click.Group):
 def cli() -> None:
     """Watch the serial ports of a bench, keep every byte, notice faults and explain them.
 
-    Every command that answers takes --json. Exit codes: 0 good, 1 a fault, 2 wrong use.
+    Every command that answers takes --json. Exit codes: 0 good, 1 it failed, 2 wrong use.
     """
 
 

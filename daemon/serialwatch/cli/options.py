@@ -10,6 +10,12 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class Number(click.IntRange):
+    """A whole number; one that is none is not called "no valid integer range"."""
+
+    name = "number"
+
+
 def json_option(command: F) -> F:
     """Add --json."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, times in UTC.")(

@@ -8,7 +8,7 @@ import click
 
 from serialwatch.cli.client import Daemon, find_daemon
 from serialwatch.cli.errors import CliError
-from serialwatch.cli.options import json_option, socket_option
+from serialwatch.cli.options import Number, json_option, socket_option
 from serialwatch.cli.show_report import About, Earlier, report_lines, report_markdown
 from serialwatch.cli.tables import console, width_of
 from serialwatch.cli.times import local_now
@@ -18,8 +18,8 @@ _NAMED = 5  # earlier incidents that are told with port and day
 
 
 @click.command()
-@click.argument("incident", type=click.IntRange(min=1), metavar="ID")
-@click.option("--revision", type=click.IntRange(min=1), help="An earlier revision.")
+@click.argument("incident", type=Number(min=1), metavar="ID")
+@click.option("--revision", type=Number(min=1), help="An earlier revision.")
 @click.option("--markdown", is_flag=True, help="Print Markdown.")
 @json_option
 @socket_option

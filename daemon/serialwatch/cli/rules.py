@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from serialwatch.agent.knowledge import load_knowledge
-from serialwatch.bundled import bundled_dir, search_path
+from serialwatch.bundled import bundled_dir, search_path, told_search_path
 from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
 from serialwatch.cli.options import json_option
 from serialwatch.cli.rules_load import load_all, load_installed, matcher_of, unknown_rule
@@ -61,7 +61,12 @@ def check(folders: tuple[Path, ...], as_json: bool) -> int:
     warnings = list(_without_literal(loaded))
     code = WRONG_USE if loaded.problems else FAULT if problems else 0
     if as_json:
-        told = {"rules": len(loaded.rules), "problems": problems, "warnings": warnings}
+        told = {
+            "rules": len(loaded.rules),
+            "problems": problems,
+            "warnings": warnings,
+            "folders": _searched(folders),
+        }
         click.echo(json.dumps(told, indent=2))
         return code
     for problem in problems:
@@ -70,6 +75,7 @@ def check(folders: tuple[Path, ...], as_json: bool) -> int:
         click.echo(f"serialwatch: warning: {safe(warning)}", err=True)
     examples = sum(len(rule.examples) + len(rule.counterexamples) for rule in loaded.rules)
     verdict = f"{len(problems)} problems" if problems else "all good"
+    click.echo(_looked_for(folders))
     click.echo(
         f"{len(loaded.rules)} rules, {len(loaded.detectors)} detectors, {examples} examples: "
         f"{'1 problem' if len(problems) == 1 else verdict}"
@@ -115,6 +121,8 @@ def list_rules(
     rows = [Row(tuple(map(safe, e)), styles=("", SEVERITY_STYLES[e[1]])) for e in wanted]
     for line in table(_COLUMNS, rows, width_of(out)):
         out.print(line)
+    if out.is_terminal:
+        click.echo(_looked_for(()))
     return 0
 
 
@@ -136,6 +144,15 @@ def explain(rule: str, as_json: bool) -> None:
         click.echo(json.dumps(told, indent=2))
         return
     click.echo(safe_lines(explain_rule(loaded, rule)))
+
+
+def _searched(folders: Sequence[Path]) -> list[str]:
+    """Return the folders in which rules were looked for, the one that wins first."""
+    return [*(f"{folder} (read)" for folder in reversed(folders)), *told_search_path("rules")]
+
+
+def _looked_for(folders: Sequence[Path]) -> str:
+    return "\n  ".join(["rules are looked for in", *map(safe, _searched(folders))])
 
 
 def safe_lines(text: str) -> str:

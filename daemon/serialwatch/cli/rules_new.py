@@ -14,6 +14,7 @@ from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
 from serialwatch.cli.options import json_option
 from serialwatch.cli.rules_load import load_installed, matcher_of
 from serialwatch.cli.tables import safe
+from serialwatch.cli.waiting import told_while_waiting
 from serialwatch.records import SEVERITIES, Severity
 from serialwatch.tomlfile import TomlError
 from serialwatch.triggers.check import check_rule
@@ -65,24 +66,14 @@ def new_rule(
             WRONG_USE,
         )
     pasted = _pasted(line)
-    if not counterexamples and line is not None and not as_json and sys.stdin.isatty():
-        asked = click.prompt(
-            "A line that looks alike and is no fault (Enter: none)", default="", show_default=False
-        )
-        counterexamples = (asked,) if asked.strip() else ()
-    try:
-        proposal = propose(pasted, rule_id, severity, counterexamples)
-    except ValueError as exc:
-        raise CliError(f"{safe(pasted)[:80]!r}: {exc}", WRONG_USE) from exc
     installed = load_installed()
-    if not rule_id:
-        proposal = dataclasses.replace(proposal, id=_free_id(installed, proposal.id))
+    proposal = _proposed(installed, pasted, rule_id, severity, counterexamples)
+    problems = _problems(installed, proposal)
+    is_asked = not counterexamples and line is not None and not as_json and sys.stdin.isatty()
+    if is_asked and not problems and (asked := _asked()):
+        proposal = dataclasses.replace(proposal, counterexamples=(asked,))
+        problems = _problems(installed, proposal)
     text = proposal.toml()
-    try:
-        own = parse_rules(text, "new rule")
-    except TomlError as exc:
-        raise CliError("\n".join(exc.problems), WRONG_USE) from exc
-    problems = _problems(installed, own)
     if path is not None and not problems:
         _write(path, text, proposal)
     if as_json:
@@ -107,13 +98,36 @@ def _pasted(line: str | None) -> str:
             click.echo("Paste the line, then press Enter:", err=True)
             line = sys.stdin.buffer.readline(MAX_PASTED).decode("utf-8", errors="surrogateescape")
         else:
-            text = sys.stdin.buffer.read(MAX_PASTED).decode("utf-8", errors="surrogateescape")
+            with told_while_waiting("-"):
+                text = sys.stdin.buffer.read(MAX_PASTED).decode("utf-8", errors="surrogateescape")
             line = next((each for each in text.split("\n") if each.strip()), "")
     if not line.strip():
         raise CliError("no line to make a rule of: `serialwatch rules new 'LINE'`", WRONG_USE)
     if "\n" in line.strip():
         raise CliError("a rule is about one line; paste the one that tells the fault", WRONG_USE)
     return line[:MAX_PASTED]
+
+
+def _asked() -> str:
+    """Ask for a counterexample, "" if there is none."""
+    words = "A line that looks alike and is no fault (Enter: none)"
+    return str(click.prompt(words, default="", show_default=False, err=True)).strip()
+
+
+def _proposed(
+    installed: RuleSet,
+    pasted: str,
+    rule_id: str,
+    severity: Severity,
+    counterexamples: tuple[str, ...],
+) -> Proposal:
+    try:
+        proposal = propose(pasted, rule_id, severity, counterexamples)
+    except ValueError as exc:
+        raise CliError(f"{safe(pasted)[:80]!r}: {exc}", WRONG_USE) from exc
+    if rule_id:
+        return proposal
+    return dataclasses.replace(proposal, id=_free_id(installed, proposal.id))
 
 
 def _free_id(installed: RuleSet, wanted: str) -> str:
@@ -124,8 +138,12 @@ def _free_id(installed: RuleSet, wanted: str) -> str:
     return free
 
 
-def _problems(installed: RuleSet, own: RuleSet) -> list[str]:
+def _problems(installed: RuleSet, proposal: Proposal) -> list[str]:
     """Return what is wrong with the new rule among the others."""
+    try:
+        own = parse_rules(proposal.toml(), "new rule")
+    except TomlError as exc:
+        raise CliError("\n".join(exc.problems), WRONG_USE) from exc
     (rule,) = own.rules
     if installed.rule(rule.id) or installed.detector(rule.id):
         return [f"{rule.id}: there is such a rule; choose another --id"]

@@ -14,8 +14,9 @@ from serialwatch.cli.options import json_option
 from serialwatch.cli.rules_load import load_installed, matcher_of, unknown_rule
 from serialwatch.cli.show_analysis import shown_name
 from serialwatch.cli.tables import SEVERITY_STYLES, Column, Row, console, safe, table, width_of
+from serialwatch.cli.waiting import told_while_waiting
 from serialwatch.records import Hit
-from serialwatch.saved.log import open_log, readable_twice
+from serialwatch.saved.log import SavedLog, open_log, readable_twice
 from serialwatch.saved.trial import MAX_BYTES, Miss, Near, Trial
 from serialwatch.wire import Json
 
@@ -53,7 +54,7 @@ def test_rules(file: Path, rule_id: str | None, folders: tuple[Path, ...], as_js
         raise unknown_rule(ruleset, rule_id)
     trial = Trial(matcher_of(ruleset))
     try:
-        with readable_twice(sys.stdin.buffer) if str(file) == "-" else open_log(file) as log:
+        with _opened(file) as log:
             trial.try_out(log)
     except OSError as exc:
         raise CliError(f"{safe(str(file))}: {exc.strerror or exc}", WRONG_USE) from exc
@@ -73,6 +74,11 @@ def test_rules(file: Path, rule_id: str | None, folders: tuple[Path, ...], as_js
         elif rule_id and is_rule and (misses or near or not hits):
             _show_why_not(trial, rule_id, misses, near)
     return 0 if hits else FAULT
+
+
+def _opened(file: Path) -> SavedLog:
+    with told_while_waiting(str(file)):
+        return readable_twice(sys.stdin.buffer) if str(file) == "-" else open_log(file)
 
 
 def _json(

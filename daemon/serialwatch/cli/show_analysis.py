@@ -37,6 +37,11 @@ _COLUMNS = (
     Column("COUNT", is_right=True, leaves=1),
     Column("BOOT", is_right=True, leaves=2),
 )
+_NO_FAULT = (
+    "No fault was recognised.",
+    "Is one missing? `serialwatch rules new 'LINE'` makes a rule of the line that tells it.",
+)
+_EMPTY = ("It is empty: was it saved at all?",)
 _ECOSYSTEMS = {
     "arduino": "Arduino", "circuitpython": "CircuitPython", "cortexm": "Cortex-M",
     "esp": "ESP-IDF", "esp8266": "ESP8266", "freertos": "FreeRTOS", "grub": "GRUB",
@@ -57,8 +62,8 @@ def show_faults(name: str, found: Analysis, *, is_alone: bool) -> None:
     if not found.incidents:
         if is_alone:
             out.print(Text())
-            out.print(Text("No fault was recognised."))
-            out.print(Text("Is one missing? `serialwatch rules list` shows what is looked for."))
+            for words in _NO_FAULT if found.size else _EMPTY:
+                out.print(Text(words))
         return
     out.print(Text())
     shown = _worth_a_row(found.incidents, None if width is None else _MOST_ROWS)

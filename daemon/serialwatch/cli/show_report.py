@@ -14,6 +14,7 @@ from serialwatch.cli.times import clock, exact, local
 from serialwatch.records import Conclusion, NextStep, Outcome, Report, TimelineEntry
 
 _LABEL = 17  # columns of "Not known        "
+_IN_ORDER = "Next steps"  # the fact whose items have an order
 _HYPOTHESES = 3  # of each kind that are named
 _ALIGNED_TEXT = 60  # columns of text up to which notes stand below each other
 
@@ -54,8 +55,11 @@ def report_lines(report: Report, about: About, now: datetime, width: int | None)
             words = f"{safe(conclusion.claim)}   {refs}"
             lines += wrapped(f"  {number}. ", words, width)
     lines.append(Text())
-    for label, words in _facts(report, about, now):
-        lines += wrapped(f"{label:<{_LABEL}}", words, width)
+    for label, items in _facts(report, about, now):
+        name = label
+        for mark, words in _listed(label, items):
+            lines += wrapped(f"{name:<{_LABEL}}{mark}", words, width)
+            name = ""
     return lines
 
 
@@ -77,7 +81,14 @@ def report_markdown(report: Report, about: About, now: datetime) -> str:
         for number, conclusion in enumerate(report.conclusions, 1):
             out.append(f"{number}. {_md(conclusion.claim)} [{_refs(conclusion, about.port)}]")
         out.append("")
-    out += [f"- **{label}**: {_md(words)}" for label, words in _facts(report, about, now)]
+    for label, items in _facts(report, about, now):
+        if len(items) == 1:
+            out.append(f"- **{label}**: {_md(items[0])}")
+        else:
+            out.append(f"- **{label}**:")
+            out += [
+                f"  {mark.replace('·', '-')}{_md(item)}" for mark, item in _listed(label, items)
+            ]
     return "\n".join(out) + "\n"
 
 
@@ -156,26 +167,34 @@ def _refs(conclusion: Conclusion, port: str) -> str:
     return ", ".join(parts) or "no evidence"
 
 
-def _facts(report: Report, about: About, now: datetime) -> Iterator[tuple[str, str]]:
+def _listed(label: str, items: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Return each item with the mark before it: a number where there is an order, "" for one."""
+    for number, item in enumerate(items, 1):
+        mark = f"{number}. " if label == _IN_ORDER else "· "
+        yield "" if len(items) == 1 else mark, item
+
+
+def _facts(report: Report, about: About, now: datetime) -> Iterator[tuple[str, list[str]]]:
+    """Return what stands below the conclusions: a label and one item or more."""
     if about.outcome:
         cause = f" ({safe(about.outcome_cause)})" if about.outcome_cause else ""
-        yield "Outcome", f"the board {about.outcome}{cause}"
+        yield "Outcome", [f"the board {about.outcome}{cause}"]
     claims = " ".join(conclusion.claim for conclusion in report.conclusions)
     for label, status in (("Also possible", "open"), ("Ruled out", "refuted")):
         texts = [h.text or h.fault_class for h in report.hypotheses if h.status == status]
         if found := [safe(text) for text in texts if text.rstrip(".") not in claims]:
-            yield label, " · ".join(found[:_HYPOTHESES])
+            yield label, found[:_HYPOTHESES]
     if report.unknowns:
-        yield "Not known", " · ".join(map(safe, report.unknowns))
+        yield "Not known", [*map(safe, report.unknowns)]
     if report.not_checked:
-        yield "Not checked", " · ".join(map(safe, report.not_checked))
+        yield "Not checked", [*map(safe, report.not_checked)]
     if about.seen_before:
-        yield "Seen before", _seen(about.seen_before, now)
+        yield "Seen before", [_seen(about.seen_before, now)]
     if report.next_steps:
-        yield "Next steps", " · ".join(map(_step, report.next_steps))
-    yield "Made by", _made_by(report)
+        yield _IN_ORDER, [*map(_step, report.next_steps)]
+    yield "Made by", [_made_by(report)]
     if not about.is_on_disk:
-        yield "Stored", "not on disk yet: the log or the database cannot be written"
+        yield "Stored", ["not on disk yet: the log or the database cannot be written"]
 
 
 def _step(step: NextStep) -> str:
@@ -202,6 +221,8 @@ def _made_by(report: Report) -> str:
     if cost.model_calls:
         calls = f"{cost.model_calls} model call{'' if cost.model_calls == 1 else 's'}"
         parts += [calls, f"{cost.tokens:,} tokens"]
+        if cost.price:
+            parts.append(f"price {cost.price:.4f}")
     parts.append(f"{cost.seconds:.1f} s")
     words = ", ".join(map(safe, parts))
     if not cost.model:

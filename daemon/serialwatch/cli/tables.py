@@ -55,11 +55,11 @@ def table(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -> 
     widths = _natural(columns, rows)
     while width is not None and _total(kept, widths) > width:
         over = _total(kept, widths) - width
-        if not (
-            _shorten(columns, kept, widths, over)
-            or _leave_out(columns, kept)
-            or _shorten_widest(kept, widths, over)
-        ):
+        if _shorten(columns, kept, widths, over):
+            continue
+        if _leave_out(columns, kept):
+            widths = _natural(columns, rows)  # what it leaves may be more than is needed
+        elif not _shorten_widest(kept, widths, over):
             break
     lines = [_line(columns, kept, widths, tuple(c.title for c in columns), ())]
     for row in rows:

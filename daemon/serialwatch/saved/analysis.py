@@ -26,7 +26,7 @@ from serialwatch.records import (
     Lines,
     Report,
 )
-from serialwatch.saved.clock import LogClock
+from serialwatch.saved.clock import LogClock, kernel_stamps_first
 from serialwatch.triggers.ahead import MatcherAhead
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.ruleset import (
@@ -221,7 +221,9 @@ class Pipeline:
     def _pass(self, text: bytes) -> None:
         hits = self._matcher.look(text)
         is_exact = any(pattern in self._of_starts for pattern, _ in hits)
-        for part, mono_ns in self._clock.passed(text, is_exact=is_exact):
+        timed = kernel_stamps_first(self._matcher.view, [end for _, end in hits])
+        pieces = self._clock.passed(timed, is_exact=is_exact)
+        for part, mono_ns in pieces if timed is text else _same_lines(text, pieces):
             lines = part.count(b"\n")
             self._tell(self._watch.tick(mono_ns, mono_ns))
             fed = Lines(self.next_seq, lines, part, mono_ns, mono_ns)
@@ -251,6 +253,17 @@ class Pipeline:
     def _note(self, changes: list[IncidentChange]) -> None:
         for change in changes:
             self._found[change.incident.id] = change.incident
+
+
+def _same_lines(text: bytes, pieces: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
+    """Return the pieces of a text of which something shorter was cut, at the same lines."""
+    start = 0
+    for piece, mono_ns in pieces:
+        end = start
+        for _ in range(piece.count(b"\n")):
+            end = text.find(b"\n", end) + 1
+        yield text[start:end], mono_ns
+        start = end
 
 
 @dataclass(frozen=True, slots=True)

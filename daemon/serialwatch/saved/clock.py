@@ -102,7 +102,6 @@ _DATE = re.compile(rb"(\d{4})-(\d\d)-(\d\d)")
 _MONTH_DAY = re.compile(rb"([A-Z][a-z]{2}) +(\d{1,2}) ")
 _YEAR = re.compile(rb" (\d{4})\Z")
 
-_COLOUR = rb"(?:\x1b\[[\d;]{0,8}m){0,3}"
 _HMS = rb"[0-2]\d:[0-5]\d:[0-5]\d"
 _MONTH = rb"(?:%s)" % b"|".join(_MONTHS[i : i + 3] for i in range(0, len(_MONTHS), 3))
 _TENTH = rb"(?:[.,:]\d)?"
@@ -111,7 +110,9 @@ _DAYS = rb"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?"
 _FORMS = (
     _Form(rb"\[?(?:tio )?\d{4}-\d\d-\d\d[ T]" + _HMS, _TENTH, rb"[\d ,Z+\]:-]", _iso_ns),
     _Form(
-        rb"\[?" + _DAYS + _MONTH + rb" [ \d]\d " + _HMS + rb"(?: \d{4})?", _TENTH, rb"[\d \]]",
+        rb"\[?" + _DAYS + _MONTH + rb" [ \d]\d " + _HMS + rb"(?: \d{4}(?=\]| [a-z]+\.[a-z]+ ))?",
+        _TENTH,
+        rb"[\d \]]",
         _syslog_ns,
     ),
     _Form(
@@ -122,12 +123,12 @@ _FORMS = (
     _Form(rb"1\d{9}", rb"\.\d", rb"\d{1,8} ", _seconds_ns),  # ts '%.s'
     _Form(rb"\[\d{1,8}", rb"\.\d", rb"\d{5} \d+\.\d{6}\]", _seconds_ns),  # grabserial -t
     _Form(
-        _COLOUR + rb"(?:<\d{1,3}>)?\[ {0,11}\d{1,8}", rb"\.\d", rb"\d{2,8}(?:\]| / )", _seconds_ns,
+        rb"(?:<\d{1,3}>)?\[ {0,11}\d{1,8}", rb"\.\d", rb"\d{2,8}(?:\]| / )", _seconds_ns,
         is_boards=True,
     ),
-    _Form(_COLOUR + rb"\[" + _HMS, rb"\.\d", rb"\d\d,\d{3}\]", _clock_ns, is_boards=True),  # Zephyr
-    _Form(_COLOUR + rb"[EWIDV] \(\d{0,7}", rb"\d", rb"\d\d\) ", _tenths_ns, is_boards=True),  # ESP
-    _Form(_COLOUR + rb"[EWIDV] \(" + _HMS, rb"\.\d", rb"\d\d\) ", _clock_ns, is_boards=True),
+    _Form(rb"\[" + _HMS, rb"\.\d", rb"\d\d,\d{3}\]", _clock_ns, is_boards=True),  # Zephyr
+    _Form(rb"[EWIDV] \(\d{0,7}", rb"\d", rb"\d\d\) ", _tenths_ns, is_boards=True),  # ESP
+    _Form(rb"[EWIDV] \(" + _HMS, rb"\.\d", rb"\d\d\) ", _clock_ns, is_boards=True),
 )  # fmt: skip
 # The kernel's clock behind something else: a port's name, another writer's text.
 _INSIDE = _Form(rb"\[ {0,8}\d{1,8}", rb"\.\d", rb"\d{5}\]", _seconds_ns, is_boards=True)
@@ -137,6 +138,29 @@ _BY_TENTH = tuple(form.runs(by_tenth=True) for form in _FORMS)
 _ANY = re.compile(
     rb"\n(?:%s)" % b"|".join(b"(?P<f%d>%s)" % (i, form.stamp) for i, form in enumerate(_FORMS))
 )
+
+
+_BEFORE_STAMP = 120  # bytes: text of others, and the stamp
+
+
+def kernel_stamps_first(view: bytes, ends: Sequence[int]) -> bytes:
+    """Return lines without the text of others that stands before the kernel's stamp.
+
+    `ends` are places in the lines that matter, in order. Mostly that is the same object.
+    """
+    parts = []
+    done = 0
+    for end in ends:
+        start = view.rfind(b"\n", 0, max(end - 1, 0)) + 1
+        if start < done or view.startswith(b"[", start):
+            continue
+        stamp = _INSIDE_STAMP.search(view, start, start + _BEFORE_STAMP)
+        if stamp is None or view.find(b"\n", start, stamp.start()) >= 0:
+            continue
+        if not _ANY.match(b"\n" + view[start : stamp.start()]):
+            parts.append(view[done:start])
+            done = stamp.start()
+    return b"".join((*parts, view[done:])) if parts else view
 
 
 class LogClock:
@@ -168,7 +192,7 @@ class LogClock:
         self._stamp_ns = None
 
     def passed(self, text: bytes, *, is_exact: bool = True) -> Iterator[tuple[bytes, int]]:
-        """Cut complete lines where time went by; give each piece the time of its end.
+        """Cut complete lines of the match view where time went by; give each the time of its end.
 
         Not to be exact, but to the second, is enough for lines in which nothing was found.
         """

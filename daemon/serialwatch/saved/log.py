@@ -33,6 +33,13 @@ _UNPACKERS: dict[bytes, tuple[str, Callable[[BinaryIO], object]]] = {  # by thei
     b"\xfd7zXZ\x00": ("xz", lzma.LZMAFile),
     b"BZh": ("bzip2", bz2.BZ2File),
 }
+_NO_LOGS = {  # by their first bytes: read as a log, they would be taken for a wrong bit rate
+    b"\x7fELF": "a program (ELF)",
+    b"PK\x03\x04": "a zip archive (unpack it, then name the folder)",
+    b"SQLite format 3\0": "a database (SQLite)",
+    b"%PDF-": "a PDF",
+    b"\x89PNG": "a picture (PNG)",
+}
 _LONGEST_MAGIC = max(map(len, _UNPACKERS))
 _LOG_SUFFIXES = {".log", ".txt", ".cap", ".dmesg", ".console", ".tty", ".out"}
 _NO_LOG_SUFFIXES = {
@@ -43,6 +50,13 @@ _NO_LOG_SUFFIXES = {
 }  # fmt: skip
 _NO_TEXT = bytes([*range(7), *range(14, 27), *range(28, 32), 127])
 _MOST_NO_TEXT = 0.05  # part of a file in a folder that may be no text
+
+
+class NoLogError(OSError):
+    """The file is of a kind that no console prints."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"no log: it is {kind}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +138,9 @@ class SavedLog(io.RawIOBase):
             if start.startswith(magic):
                 self._packer, self._text = name, cast(BinaryIO, unpack(self._file))
         start = self._unpacked(_LOOKED_AT)
+        for magic, kind in _NO_LOGS.items():
+            if start.startswith(magic):
+                raise NoLogError(kind)
         if start.startswith(_UTF8_MARK):
             self._skipped = len(_UTF8_MARK)
         elif wide := _wide(start):
@@ -150,6 +167,7 @@ def open_log(path: str | Path) -> SavedLog:
     """Open a saved log or a pipe, as it is or packed.
 
     Raises:
+        NoLogError: a program, an archive or the like.
         OSError: missing, not readable, damaged, or a device, of which nothing is saved.
 
     """
@@ -197,6 +215,8 @@ def is_log(path: Path) -> bool:
     try:
         with open_log(path) as log:
             start = log.read(_LOOKED_AT)
+    except NoLogError:
+        return False
     except OSError:
         return True
     is_text = len(start) - len(start.translate(None, _NO_TEXT)) <= _MOST_NO_TEXT * len(start)
