@@ -58,26 +58,26 @@ def many_rules(count: int, seed: int = 1) -> str:
     return "\n".join(tables)
 
 
-def mb_per_s(matcher: Matcher, text: bytes, rounds: int = 3) -> float:
+def mb_per_s(matcher: Matcher, text: bytes, rounds: int = 3, chunk_ns: int = 10**7) -> float:
     """Return how fast a port's lines are searched: the best of some rounds."""
-    chunks = list(_chunks(text))
+    chunks = list(_chunks(text, chunk_ns))
     best_s = float("inf")
     for _ in range(rounds):
         watch = PortWatch("bench", matcher)
         began = time.process_time()
         for number, chunk in enumerate(chunks, 1):
             watch.fed(chunk)
-            watch.tick(number * 10**7, 0)
+            watch.tick(number * chunk_ns, 0)
         best_s = min(best_s, time.process_time() - began)
     return len(text) / best_s / 1e6
 
 
-def _chunks(text: bytes) -> list[Lines]:
+def _chunks(text: bytes, chunk_ns: int) -> list[Lines]:
     found, seq, at = [], 1, 0
     while at < len(text):
         end = text.rfind(b"\n", at, at + CHUNK) + 1 or text.find(b"\n", at) + 1 or len(text)
         part = text[at:end]
-        found.append(Lines(seq, part.count(b"\n"), part, 10**7 * (len(found) + 1), 0))
+        found.append(Lines(seq, part.count(b"\n"), part, chunk_ns * (len(found) + 1), 0))
         seq += part.count(b"\n")
         at = end
     return found

@@ -84,6 +84,12 @@ class Metrics:
         self.param_errors = counter(
             "param_errors", "Calls refused because of their parameters.", "skill"
         )
+        self.skill_offered = counter(
+            "skill_offered", "Runs of a model that was offered the skill.", "skill"
+        )
+        self.skill_cited = counter(
+            "skill_cited", "Of those, runs whose report rests on its results.", "skill"
+        )
         self.llm_requests = counter("llm_requests", "Requests to the model.", "outcome")
         self.llm_seconds = histogram("llm_seconds", "How long the model took.", buckets=_SLOW_S)
         self.llm_tokens = counter("llm_tokens", "Tokens billed by the model.", "kind")
@@ -130,10 +136,10 @@ class Metrics:
             self.hits.remove(port, severity)
             self.incidents.remove(port, severity)
 
-    def count_hit(self, port: str, trigger: str, severity: Severity) -> None:
-        """Count one hit."""
-        self.hits.labels(port, severity).inc()
-        self.rule_hits.labels(trigger).inc()
+    def count_hit(self, port: str, trigger: str, severity: Severity, count: int = 1) -> None:
+        """Count a hit, or `count` of them."""
+        self.hits.labels(port, severity).inc(count)
+        self.rule_hits.labels(trigger).inc(count)
 
     def render(self) -> bytes:
         """Return the exposition text; a few ms for 32 ports, so never on the loop."""

@@ -6,10 +6,10 @@ nanoseconds: `mono_ns` of CLOCK_MONOTONIC, `utc_ns` since the Unix epoch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NoReturn, Protocol
 
 Severity = Literal["note", "warning", "error", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("note", "warning", "error", "critical")  # mildest first
@@ -80,6 +80,7 @@ class Hit:
     holdoff_s: float = 300.0
     opens_block: bool = False
     continues: bool = False  # only adds to what is open
+    count: int = 1  # lines up to `seq` that hit; above 1 in a flood, where most are only counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +277,7 @@ class Cost:
     seconds: float = 0.0
     model: str = ""  # "" if none was asked
     reason: str = ""  # why no model was asked, or why its answer was not used
+    price: float = 0.0  # in the currency of the configured prices, 0 if they are not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +369,17 @@ class LogCalls(Protocol):
         """Return rates, levels, boots and the most frequent shapes of a range."""
         ...
 
+    async def compare(
+        self,
+        port: str = "",
+        *,
+        boot: int | None = None,  # None: that of the incident, or the newest
+        base: int | None = None,  # None: the last good one before it
+        limit: int = 20,  # shapes of each kind in the answer
+    ) -> dict[str, Any]:
+        """Return how one boot differs from another: new and missing lines, times, counts."""
+        ...
+
 
 class KnowledgeCalls(Protocol):
     """`ctx.knowledge`: the pages that explain faults."""
@@ -414,6 +427,38 @@ class ReportCalls(Protocol):
         ...
 
 
+class SnapshotCalls(Protocol):
+    """`ctx.snapshot`: states of a port that were kept; `write` from L2 on."""
+
+    async def read(
+        self, name: str | None = None, *, port: str = "", id: int | None = None, limit: int = 2
+    ) -> dict[str, Any]:
+        """Return the snapshots under a name, newest first; without a name, the names."""
+        ...
+
+    async def write(self, name: str, body: Mapping[str, Any], *, port: str = "") -> dict[str, Any]:
+        """Keep a state under a name beside the earlier ones; return its id."""
+        ...
+
+
+class HumanCalls(Protocol):
+    """`ctx.human`: the people of the bench."""
+
+    async def ask(
+        self, question: str, *, known: str = "", missing: str = "", options: Sequence[str] = ()
+    ) -> NoReturn:
+        """End the skill with a question; the answer comes to a later run."""
+        ...
+
+
+class ModelCalls(Protocol):
+    """`ctx.model`: the cheap model, for mechanical work on text."""
+
+    async def complete(self, prompt: str, *, max_tokens: int = 300) -> dict[str, Any]:
+        """Return `{"text": ...}`; it counts in the budget of the run."""
+        ...
+
+
 class SkillContext(Protocol):
     """What `ctx` is to a skill: the only way from its process to the bench.
 
@@ -428,11 +473,15 @@ class SkillContext(Protocol):
     deadline_s: float  # time.monotonic() at which the skill is killed
     data_dir: Path | None  # of the session; the only place where a skill may write
     skill_dir: Path
+    elf: Path | None  # firmware of the port that `port` of the parameters, or the run, names
     log: LogCalls
     knowledge: KnowledgeCalls
     memory: MemoryCalls
     results: ResultCalls
     report: ReportCalls
+    snapshot: SnapshotCalls
+    human: HumanCalls
+    model: ModelCalls
 
     async def ports(self) -> dict[str, Any]:
         """Return the state of every port."""
@@ -445,10 +494,21 @@ class SkillContext(Protocol):
         port: str | None = None,
         state: str | None = None,
         trigger: str | None = None,
-        since: str | None = None,
+        fingerprint: str | None = None,
+        since: str | None = None,  # ISO 8601, or `-10m` (s, m, h, d) before now
+        until: str | None = None,
+        reports: bool | None = None,  # with what the newest report of each concludes
         limit: int = 10,
     ) -> dict[str, Any]:
         """Return incidents, the newest first."""
+        ...
+
+    async def mark(self, text: str, *, port: str = "") -> dict[str, Any]:
+        """Set a marker before the next line of a port, from L2 on; return its id and place."""
+        ...
+
+    async def accept(self, what: str) -> dict[str, Any]:
+        """Say that this is a long job: the caller goes on at once, the result comes later."""
         ...
 
     async def call(self, skill: str, params: Mapping[str, Any]) -> SkillResult:

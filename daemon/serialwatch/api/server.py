@@ -337,4 +337,5 @@ def _hit_to_json(hit: Hit) -> Json:
         "boot": hit.boot,
         "text": show(hit.raw),
         "fields": dict(hit.fields),
+        "count": hit.count,
     }

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, Protocol
 
-from serialwatch.incidents.incidents import Incidents
+from serialwatch.incidents.incidents import OWN_PORT, Incidents
 from serialwatch.metrics import Metrics
 from serialwatch.records import (
     SEVERITIES,
@@ -20,8 +20,6 @@ from serialwatch.records import (
 from serialwatch.store import incidents as incident_rows
 from serialwatch.store import ports as port_rows
 from serialwatch.store.database import Database
-
-OWN_PORT = "serialwatch"  # the pseudo-port of incidents of the daemon itself
 
 Phase = Literal["opened", "settled", "outcome"]
 PHASES: Mapping[str, Phase] = {"opened": "opened", "settled": "settled", "outcome": "outcome"}
@@ -67,6 +65,11 @@ class Faults:
         )
         self._changed(changes)
 
+    def take_queue_id(self) -> int:
+        """Return an id for the agent's queue that nobody else has."""
+        self._next_queue_id += 1
+        return self._next_queue_id - 1
+
     def lines(self, lines: Lines, port: str, findings: Iterable[Finding]) -> None:
         """Take a block of lines that was searched, and what was found in it."""
         self.incidents.lines(port, lines.count, lines.mono_ns)
@@ -78,7 +81,9 @@ class Faults:
         """Take what a trigger found."""
         for finding in findings:
             if isinstance(finding, Hit):
-                self._metrics.count_hit(finding.port, finding.trigger, finding.severity)
+                self._metrics.count_hit(
+                    finding.port, finding.trigger, finding.severity, finding.count
+                )
                 self._listener.on_hit(finding)
             changes = self.incidents.found(finding)
             if isinstance(finding, Hit) and any(c.what == "opened" for c in changes):
@@ -144,8 +149,7 @@ class Faults:
             phase = None if incident.state == "muted" else PHASES.get(change.what)
             queue_id = 0
             if phase:
-                queue_id = self._next_queue_id
-                self._next_queue_id += 1
+                queue_id = self.take_queue_id()
             if change.what == "opened":
                 self._metrics.incidents.labels(incident.port, incident.severity).inc()
             searched = self.searched.get(incident.port, 0)

@@ -6,12 +6,13 @@ All of this blocks and belongs into the thread for it.
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import hyperscan as hs
 
-from serialwatch.bundled import search_path
+from serialwatch.bundled import search_path, told_search_path
 from serialwatch.config import Config
 from serialwatch.tomlfile import TomlError
 from serialwatch.triggers.database_cache import DatabaseCache, default_folder
@@ -19,6 +20,8 @@ from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.pattern_tree import PatternError
 from serialwatch.triggers.patterns import check_compiles, compile_scanned
 from serialwatch.triggers.rules import RuleFiles, RuleFolders
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class RuleBook:
         self._folders = RuleFolders(reversed(search_path("rules")), self._cache.database)
         self._loaded: RuleFiles = ()
         self._looked_at: RuleFiles = ()
+        self._told = ""  # where rules are looked for
 
     def compile(self, config: Config) -> Compiled:
         """Load and compile all packs; one that is broken now is used as it was.
@@ -48,6 +52,9 @@ class RuleBook:
         """
         # Before they are read: what changes meanwhile is seen as a change.
         self._loaded = self._looked_at = self._folders.state()
+        if (where := ", ".join(told_search_path("rules"))) != self._told:
+            self._told = where
+            log.info("rules are looked for in %s", where)
         # What is made here stays; looking through it for garbage would hold up the loop.
         gc.disable()
         try:

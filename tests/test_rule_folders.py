@@ -1,0 +1,73 @@
+"""Where rules of one's own are looked for is said, also where there are none."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from bench_cli import Cli
+from serialwatch import bundled
+from serialwatch.bundled import told_search_path
+from serialwatch.config import load_config
+from serialwatch.service.rules import RuleBook
+
+PUMP = """
+[[rule]]
+id = "mine.pump"
+title = "the pump is dry"
+severity = "error"
+match = ['pump is dry']
+examples = ['pump is dry']
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no rules but those of one small pack."""
+    monkeypatch.setattr(bundled, "SYSTEM_DIR", tmp_path / "etc")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "pump.toml").write_text(PUMP)
+    for user in ("cli.rules_load", "service.rules"):
+        monkeypatch.setattr(f"serialwatch.{user}.search_path", lambda _: [tmp_path / "mine"])
+
+
+@pytest.fixture
+def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(tmp_path / "no.sock", capsys)
+
+
+def test_root_is_told_that_the_rules_of_its_home_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "etc" / "rules.d").mkdir(parents=True)
+    monkeypatch.setattr(bundled.os, "geteuid", lambda: 0)
+
+    assert told_search_path("rules")[:2] == [
+        f"{tmp_path}/etc/rules.d (read)",
+        f"{tmp_path}/home/serialwatch/rules.d (not read as root)",
+    ]
+    monkeypatch.setattr(bundled.os, "geteuid", lambda: 1000)
+    assert told_search_path("rules")[1] == f"{tmp_path}/home/serialwatch/rules.d (no such folder)"
+
+
+def test_the_daemon_logs_it_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    book = RuleBook()
+    for _ in range(2):
+        book.compile(load_config(None, ()))
+    told = [message for message in caplog.messages if "rules are looked for in" in message]
+
+    assert len(told) == 1
+    assert f"{tmp_path}/etc/rules.d (no such folder)" in told[0]
+
+
+def test_rules_check_tells_it(tmp_path: Path, cli: Cli) -> None:
+    result = cli("rules", "check", str(tmp_path / "mine"))
+    as_json = json.loads(cli("rules", "check", "--json").out)
+
+    assert f"  {tmp_path}/mine (read)\n  {tmp_path}/etc/rules.d (no such folder)\n" in result.out
+    assert f"{tmp_path}/etc/rules.d (no such folder)" in as_json["folders"]
