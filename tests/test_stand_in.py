@@ -6,6 +6,8 @@ import random
 
 import pytest
 
+from own_streams import STREAMS
+from serialwatch.bundled import bundled_dir
 from serialwatch.records import Hit, Lines
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.pattern_tree import PatternError
@@ -16,7 +18,7 @@ from serialwatch.triggers.patterns import (
     compile_pattern,
     compile_scanned,
 )
-from serialwatch.triggers.rules import parse_rules
+from serialwatch.triggers.rules import load_rules, parse_rules
 from serialwatch.triggers.watch import PortWatch
 
 
@@ -28,9 +30,11 @@ from serialwatch.triggers.watch import PortWatch
         (r"(?i)pump .{0,200}is very dry$", ["(?i)is very dry"]),
         (r"a{3}bcdefgh", ["aaabcdefgh"]),
         (r"fo+ and so forth", ["o and so forth"]),
-        (r"(?:the valve is|a pump may be) stuck", ["the valve is", "a pump may be"]),
-        (r"left at once|^\w{1,9} is wet", ["left at once", " is wet"]),
-        (r"^[A-Z]+ pump [dw]ry\s*$", [" pump [dw]ry"]),
+        (r"(?:the valve was|a pump may be) stuck", ["the valve was", "a pump may be"]),
+        (r"left unlocked|^\w{1,9} gets wet", ["left unlocked", " gets wet"]),
+        (r"^[A-Z]+ pumps [dw]ry\s*$", [" pumps [dw]ry"]),
+        (r"(?i)starting the .{0,60}pump\d", [r"(?i)starting the [^\r\n]*pump\d"]),
+        (r"(?:a|bc)\d{1,60}: dry", [r"(?:a|bc)\d+: dry"]),
         (r"(?:really )?no (?i:go here now)", ["(?:really )?no (?i:go here now)"]),
         (r"x\d y\d z", [r"x\d y\d z"]),
     ],
@@ -153,3 +157,19 @@ def test_a_long_line_is_read_where_the_pattern_is_not_where_its_stand_in_is(apar
     (hit,) = (f for f in watch.fed(Lines(1, 1, line + b"\n", 1, 1)) if isinstance(f, Hit))
 
     assert hit.fields == {"n": "7"}
+
+
+def test_few_lines_of_healthy_boards_are_found_in_vain() -> None:
+    matcher = Matcher(load_rules([bundled_dir("config/rules")]))
+    lines = in_vain = 0
+    for stream in STREAMS:
+        if stream.expected:
+            continue
+        text = stream.data.replace(b"\r", b"").replace(b"\0", b"")
+        lines += text.count(b"\n")
+        for number, end in set(matcher.scan(text)):
+            start = text.rfind(b"\n", 0, end - 1) + 1
+            line = LineView(text[start : text.find(b"\n", start)])
+            in_vain += line.search(matcher.patterns[number]) is None
+
+    assert in_vain < 0.1 * lines

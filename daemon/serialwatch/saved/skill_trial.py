@@ -24,6 +24,7 @@ from serialwatch.bundled import search_path
 from serialwatch.lines import Splitter
 from serialwatch.records import Line, SkillResult
 from serialwatch.saved.analysis import eol_of, read_log
+from serialwatch.store.sqlite_file import open_file
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.wire import Json
 
@@ -62,6 +63,7 @@ class SkillTrials:
         self._registry = registry
         self._knowledge = knowledge or load_knowledge(search_path("knowledge"))
         self._elfs = elfs or {}
+        self._room = tempfile.TemporaryDirectory(prefix="serialwatch-skill-")
         self._late: asyncio.Queue[Late] = asyncio.Queue()
         self._workers = Workers(on_late=self._late.put_nowait)
 
@@ -76,6 +78,15 @@ class SkillTrials:
         trace: TracebackType | None,
     ) -> None:
         await self._workers.stop()
+        self._room.cleanup()
+
+    def archive_of(self, lines: Sequence[Line], port: str = PORT) -> Archive:
+        """Return the past of a bench that has these lines and an empty database."""
+        path = Path(self._room.name) / "serialwatch.db"
+        if not path.exists():
+            open_file(path).close()
+        log = LineLog(lines)
+        return Archive(lambda name: log if name == port else None, path)
 
     async def call(self, skill: str, args: Mapping[str, Any], archive: Archive, port: str) -> Trial:
         """Run a skill once; of a long job the result is waited for. The archive is left open."""
@@ -88,7 +99,7 @@ class SkillTrials:
 
             return take
 
-        with tempfile.TemporaryDirectory(prefix="serialwatch-skill-") as data_dir:
+        with tempfile.TemporaryDirectory(dir=self._room.name) as data_dir:
             ctx = CtxServer(
                 archive,
                 self._registry,
@@ -108,12 +119,6 @@ class SkillTrials:
                 return (await self._late.get()).result if "accepted" in result.metadata else result
 
             return Trial(await RunTools(ctx, {}, run).call(skill, args), wrote)
-
-
-def archive_of(lines: Sequence[Line], port: str = PORT) -> Archive:
-    """Return the past of a bench that has nothing but these lines."""
-    log = LineLog(lines)
-    return Archive(lambda name: log if name == port else None)
 
 
 def lines_of(data: bytes, matcher: Matcher, port: str = PORT) -> list[Line]:

@@ -20,6 +20,7 @@ from serialwatch.triggers.pattern_tree import MAX_LENGTH, PatternError, parse, s
 from serialwatch.triggers.stand_in import MIN_PLAIN, stand_ins
 
 _LEAST_GLUED = 10  # characters
+_BEGINS_A_WORD = re.compile(rf"(?:\(\?i\))?\\b[\w :,-]{{{MIN_PLAIN}}}")  # with plain text
 _SYLLABLE = re.compile(
     rb"(?i)(?:\b|_)(?:[a-z]{1,2}|anti|auto|dis|inter|multi|non|over|pre|pro|semi|sub|under)\Z"
 )  # before a small letter it belongs to the word, as in `asynchronous`
@@ -102,7 +103,7 @@ def compile_pattern(source: str) -> Pattern:
         raise PatternError(f"not a regular expression: {exc}") from exc
     expression = (caseless + tree.root.written(for_hyperscan=True)).encode("ascii")
     found = tuple(text.encode("ascii") for text in stand_ins(tree))
-    is_word = source.startswith((r"\b", r"(?i)\b")) and tree.longest_literal >= MIN_PLAIN
+    is_word = _BEGINS_A_WORD.match(source) is not None and tree.longest_literal >= MIN_PLAIN
     return Pattern(
         source=source,
         expression=expression,

@@ -1,19 +1,35 @@
 """What Hyperscan looks for in the stead of a pattern: found wherever it is, and quickly compiled.
 
 Nearly all the time that a database takes to compile goes to alternatives and to repeats with an
-upper limit. A piece of the pattern without them, if it holds enough plain text, finds the same
-lines and few others, and faster; `re` judges them.
+upper limit. A piece of the pattern without them, if it holds enough plain text that healthy boards
+do not print all the time, finds the same lines and few others, and faster; `re` judges them. Where
+there is no such piece, the repeats lose their upper limits.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from serialwatch.triggers.pattern_tree import Group, Item, Tree
 
 MIN_PLAIN = 8  # characters in a row; with fewer, too many other lines are found
 MIN_CORE = 5  # of them, for what stands around to be left to `re`
 MAX_PLAIN = 64  # of them are enough
+
+MOST_COUNTED = 3  # times that a repeat may have as its limit; Hyperscan counts them one by one
+
+# What boards in good health print in every boot tells nothing.
+_COMMON = re.compile(
+    r"\b(?:(?:start|load|boot|initiali[sz])(?:s|ed|ing|er)?|errors?|fail(?:s|ed|ure)?|timed"
+    r"|time ?out|could|can|did|does|is|are|was|not|unable|found|to|from|for|exception"
+    r"|assert(?:ion)?|fatal|warning|notice|info|version|devices?|drivers?|unsupported|reached"
+    r"|target|interface|application|dropped|system|power|reset|restart|invalid|unknown|no|random"
+    r"|at|on|of|in|number|fired|expired|received|detected|seconds|address|console|memory|reading"
+    r"|writing|using|image|kernel|linux|systemd|usb|mmc(?:blk)?|rst|0x)\b",
+    re.IGNORECASE,
+)
 
 Text = tuple[str, ...]  # characters as they are written in a pattern
 
@@ -28,7 +44,7 @@ def stand_ins(tree: Tree) -> tuple[str, ...]:
     for branch in tree.root.branches:
         alone = Group("", [branch])
         texts = _plain(alone)
-        if texts and _shortest(texts) >= MIN_PLAIN:
+        if texts and _least_worth(texts) >= MIN_PLAIN:
             found += map("".join, texts)
             continue
         found.append(_piece(alone, is_anchored=tree.is_anchored).written(for_hyperscan=True))
@@ -39,12 +55,18 @@ def _plain(group: Group) -> list[Text]:
     """Return texts of which each match of the group holds one, [] if there are none."""
     if group.opening.startswith(("(?i", "(?=", "(?!", "(?<")):
         return []
-    found = [max(_pieces(branch), key=_shortest, default=[]) for branch in group.branches]
+    found = [max(_pieces(branch), key=_least_worth, default=[]) for branch in group.branches]
     return [text for texts in found for text in texts] if all(found) else []
 
 
-def _shortest(texts: list[Text]) -> int:
-    return min(map(len, texts), default=0)
+def _least_worth(texts: list[Text]) -> int:
+    return min(map(_worth, texts), default=0)
+
+
+def _worth(text: Text) -> int:
+    """Return how many characters tell it from what is printed all the time."""
+    plain = "".join(each[-1] for each in text)
+    return len(re.sub(r"\W", "", _COMMON.sub("", plain)))
 
 
 def _pieces(branch: list[Item]) -> Iterator[list[Text]]:
@@ -71,7 +93,7 @@ def _pieces(branch: list[Item]) -> Iterator[list[Text]]:
 
 
 def _piece(alone: Group, *, is_anchored: bool) -> Group:
-    """Return the piece of the only branch that says most; all of it if none says enough."""
+    """Return the piece of the only branch that says most; nearly all if none says enough."""
     branch = alone.branches[0]
     pieces: list[list[Item]] = [[]]
     for item in branch:
@@ -80,14 +102,27 @@ def _piece(alone: Group, *, is_anchored: bool) -> Group:
         else:
             pieces[-1].append(item)
     if len(pieces) == 1 and not is_anchored:
-        return alone  # without `^` Hyperscan is sure of it
+        return _unlimited(alone)  # without `^` and high limits Hyperscan is sure of it
     cores = [Group("", [_core(piece)]) for piece in pieces]
-    best = max((core for core in cores if core.has_fixed_end), key=_plain_size, default=alone)
-    return best if _plain_size(best) >= MIN_CORE else alone
+    best = max((core for core in cores if core.has_fixed_end), key=_plain_worth, default=alone)
+    return best if _plain_worth(best) >= MIN_CORE else _unlimited(alone)
 
 
-def _plain_size(group: Group) -> int:
-    return _shortest(_plain(group))
+def _plain_worth(group: Group) -> int:
+    return _least_worth(_plain(group))
+
+
+def _unlimited(group: Group) -> Group:
+    """Return it with repeats that never end in the place of those with a high limit."""
+
+    def unlimited(item: Item) -> Item:
+        what = _unlimited(item.what) if isinstance(item.what, Group) else item.what
+        if item.most is None or item.most <= MOST_COUNTED or not item.is_open:
+            return replace(item, what=what)
+        return replace(item, what=what, repeat="+" if item.least else "*", most=None)
+
+    branches = [list(map(unlimited, branch)) for branch in group.branches]
+    return replace(group, branches=branches)
 
 
 def _core(piece: list[Item]) -> list[Item]:

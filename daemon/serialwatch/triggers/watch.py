@@ -287,13 +287,13 @@ class PortWatch:
             self._faults.passed(at.seq - 1, at)
         if self._held:
             self._tell_start_if_due(at.seq - 1)
-        is_copy = self._copied(at, shown, offset)
-        if is_copy == "yes" or self._replays.is_listed(shown, at.seq, offset):
-            return
         if self._faults.is_only_counted(at, shown, raw, ends, self._matcher.uses):
             return
         found = self._found(at, shown, raw, offset, ends)
         if not found.uses:
+            return
+        is_copy = self._copied(at, shown, offset)
+        if is_copy == "yes" or self._replays.is_listed(shown, at.seq, offset):
             return
         banners: list[Banner] = []
         for number, use in found.uses:

@@ -1,0 +1,231 @@
+"""What cables, terminal programs, loggers and people do to a log without changing what it says.
+
+Each disguise is a function of the bytes. A log that was put into one says the same: the same
+faults, the same starts, in the same lines, as `Disguise.lines` maps them.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zlib import crc32
+
+from serialwatch.saved.clock import LogClock
+
+START = datetime(2026, 6, 22, 3, 58, 12, tzinfo=UTC)
+LINES_PER_S = 20  # where the log itself tells no time
+PROMPTS = (b"root@board:~# ", b"=> ", b"uart:~$ ")
+OTHER_WRITERS = {
+    "kernel": b"usb 1-1: new high-spe",
+    "user": b"Starting Ser",
+}
+
+_S = 1_000_000_000
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+\Z")
+_END = re.compile(rb"\r*\n?\Z")
+_KERNEL_STAMP = re.compile(rb"^\[ *(\d+)\.(\d{6})\] ")
+_WORD = re.compile(rb"[^ \r\n]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A log and what is known of its lines."""
+
+    data: bytes
+    first_fault_line: int = 0  # 0: none
+    telling: frozenset[int] = frozenset()  # lines in which something is found
+
+
+Change = Callable[[Log], bytes]
+Mapped = Callable[[bytes, int], range]  # a log and the number of a line -> its lines now
+
+
+def _same_line(_: bytes, number: int) -> range:
+    return range(number, number + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Disguise:
+    """A change that changes nothing."""
+
+    name: str
+    put_on: Change
+    lines: Mapped = _same_line
+
+
+def disguises() -> tuple[Disguise, ...]:
+    """Return all of them."""
+    by_line = {
+        "crlf": lambda body, _: body + b"\r\n",
+        "cr-cr-lf": lambda body, _: body + b"\r\r\n",
+        "nuls": lambda body, _: b"\0\0" + body.replace(b" ", b"\0 ", 1) + b"\r\0\n",
+        "colour-words": lambda body, _: _WORD.sub(b"\x1b[32m\\g<0>\x1b[m", body) + b"\r\n",
+        "erased-line": lambda body, _: b"\r\x1b[K" + body + b"\r\n",
+        "kernel-level": lambda body, _: b"<6>" + body + b"\n",
+        "dmesg-x": lambda body, _: b"kern  :err   : " + body + b"\n",
+    }
+    return (
+        *(Disguise(name, _each(change)) for name, change in by_line.items()),
+        *(
+            Disguise(f"prompt-{_name(prompt)}", _each(lambda b, _, p=prompt: p + b + b"\n"))
+            for prompt in PROMPTS
+        ),
+        Disguise("prompt-to-every-third", _each(_every_third(PROMPTS[2]))),
+        Disguise("cr-only", _cr_only, _without_blanks),
+        Disguise("doubled", _each(lambda body, _: (body + b"\n") * 2), _doubled),
+        *(Disguise(f"writer-{name}", _written_into(text)) for name, text in OTHER_WRITERS.items()),
+        Disguise("lost-characters", _lossy),
+        *(Disguise(name, _stamped(stamp)) for name, stamp in STAMPS.items()),
+        Disguise("journalctl-k", _stamped(_journal, without_kernel_stamps=True)),
+        Disguise("dmesg-T", _stamped(_dmesg_t, without_kernel_stamps=True)),
+        Disguise("cat-kern.log", _asked_again("cat /var/log/kern.log", _stamped(_kern_log))),
+        Disguise("cat-messages", _asked_again("cat /var/log/messages", _stamped(_journal))),
+        *(
+            Disguise(
+                f"then-{name}", _asked_again(name, _stamped(stamp, without_kernel_stamps=True))
+            )
+            for name, stamp in {"journalctl -k": _journal, "dmesg -T": _dmesg_t}.items()
+        ),
+    )
+
+
+def _putty(at: datetime) -> bytes:
+    return f"[{at:%Y-%m-%d %H:%M:%S}] ".encode()
+
+
+def _tio(at: datetime) -> bytes:
+    return f"[{at:%H:%M:%S}.{at.microsecond // 1000:03}] ".encode()
+
+
+def _journal(at: datetime) -> bytes:
+    return f"{at:%b %d %H:%M:%S} board kernel: ".encode()
+
+
+def _kern_log(at: datetime) -> bytes:
+    return f"{at:%Y-%m-%dT%H:%M:%S.%f}+00:00 board kernel: ".encode()
+
+
+def _ts(at: datetime) -> bytes:
+    return f"{at:%b %d %H:%M:%S} ".encode()
+
+
+def _arduino(at: datetime) -> bytes:
+    return f"{at:%H:%M:%S}.{at.microsecond // 1000:03} -> ".encode()
+
+
+def _dmesg_t(at: datetime) -> bytes:
+    return f"[{at:%a %b %d %H:%M:%S %Y}] ".encode()
+
+
+STAMPS: dict[str, Callable[[datetime], bytes]] = {
+    "putty": _putty,
+    "tio": _tio,
+    "syslog": _journal,
+    "kern.log": _kern_log,
+    "ts": _ts,
+    "arduino": _arduino,
+}
+
+
+def _each(change: Callable[[bytes, int], bytes]) -> Change:
+    """Return the change of each line: its text without the end, and its number."""
+
+    def changed(log: Log) -> bytes:
+        return b"".join(change(body, number) for number, body in enumerate(_bodies(log.data), 1))
+
+    return changed
+
+
+def _every_third(prompt: bytes) -> Callable[[bytes, int], bytes]:
+    return lambda body, number: (b"" if number % 3 else prompt) + body + b"\n"
+
+
+def _written_into(text: bytes) -> Change:
+    """Return the change that puts another writer's bytes before the first fault line."""
+
+    def changed(log: Log) -> bytes:
+        bodies = list(_bodies(log.data))
+        if log.first_fault_line:
+            bodies[log.first_fault_line - 1] = text + bodies[log.first_fault_line - 1]
+        return b"".join(body + b"\n" for body in bodies)
+
+    return changed
+
+
+def _lossy(log: Log) -> bytes:
+    """Lose a character of every third line or so, but of none that tells something."""
+    out = []
+    for number, body in enumerate(_bodies(log.data), 1):
+        luck = crc32(body)
+        if luck % 3 == 0 and len(body) > 1 and number not in log.telling:
+            at = luck // 3 % len(body)
+            body = body[:at] + body[at + 1 :]
+        out.append(body + b"\n")
+    return b"".join(out)
+
+
+def _cr_only(log: Log) -> bytes:
+    return b"".join(body + b"\r" for body in _bodies(log.data))
+
+
+def _without_blanks(data: bytes, number: int) -> range:
+    """Map a line to a log of CRs alone: a run of them ends one line, so blank ones go."""
+    bodies = list(_bodies(data))
+    starts = [n for n, body in enumerate(bodies, 1) if body or n == 1]
+    now = max(bisect_right(starts, number), 1)
+    return range(now, now + 1)
+
+
+def _doubled(_: bytes, number: int) -> range:
+    return range(2 * number - 1, 2 * number + 1)
+
+
+def _stamped(stamp: Callable[[datetime], bytes], *, without_kernel_stamps: bool = False) -> Change:
+    """Return the change that puts a logger's time before each line."""
+
+    def changed(log: Log) -> bytes:
+        out = bytearray()
+        for body, at_ns in _timed(log.data):
+            if without_kernel_stamps:
+                body = _KERNEL_STAMP.sub(b"", body)
+            out += stamp(START + timedelta(microseconds=at_ns // 1000)) + body + b"\n"
+        return bytes(out)
+
+    return changed
+
+
+def _asked_again(command: str, listed: Change) -> Change:
+    """Return the change that has the kernel's lines printed once more, by a command."""
+
+    def changed(log: Log) -> bytes:
+        kernels = b"".join(b + b"\n" for b in _bodies(log.data) if _KERNEL_STAMP.match(b))
+        if not kernels:
+            return log.data
+        asked = PROMPTS[0] + command.encode() + b"\n"
+        return log.data + asked + listed(Log(kernels)) + PROMPTS[0]
+
+    return changed
+
+
+def _timed(data: bytes) -> Iterable[tuple[bytes, int]]:
+    """Return the lines with the time that passed up to each: the log's own, or a steady one."""
+    clock = LogClock()
+    at_ns = 0
+    for body in _bodies(data):
+        before_ns = clock.now_ns
+        for _ in clock.passed(body + b"\n"):
+            pass
+        at_ns += clock.now_ns - before_ns if clock.is_known else _S // LINES_PER_S
+        yield body, at_ns
+
+
+def _bodies(data: bytes) -> Iterable[bytes]:
+    for line in _LINE.findall(data):
+        yield _END.sub(b"", line)
+
+
+def _name(prompt: bytes) -> str:
+    return {b"root@board:~# ": "shell", b"=> ": "uboot", b"uart:~$ ": "zephyr"}[prompt]

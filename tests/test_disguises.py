@@ -1,0 +1,175 @@
+"""Logs of which the same must be told whatever cables, loggers and terminal programs did to them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+
+from disguises import PROMPTS, Disguise, Log, disguises
+from own_streams import STREAMS, Stream
+from serialwatch.bundled import bundled_dir
+from serialwatch.lines import Splitter
+from serialwatch.records import SEVERITIES, Boot, Finding, Hit, Lines
+from serialwatch.saved.analysis import Pipeline
+from serialwatch.triggers.matcher import Matcher
+from serialwatch.triggers.rules import load_rules
+from serialwatch.triggers.watch import PortWatch
+
+S = 1_000_000_000
+ERROR = SEVERITIES.index("error")
+
+_FAR = "lines that explain it, or are none of a start, are twice as many lines away"
+_SHORT = "its rule begins with a word so short that it is only looked for as a whole word"
+_EXPLAINS = "the line that explains it lost a character of its words"
+# Where a disguise does change something, and why it cannot be otherwise.
+EXCEPTIONS: dict[str, dict[str, str]] = {
+    "doubled": dict.fromkeys(
+        ("circuitpython-reloads-clean", "coreboot-boot-clean", "rtthread-msh-clean"), _FAR
+    ),
+    "writer": dict.fromkeys(
+        (
+            "chibios-ardupilot-watchdog",
+            "cortexm-hardfault",
+            "freebsd-panic-in-driver",
+            "go-gateway-panic",
+            "nuttx-load-fault-riscv",
+            "nuttx-store-fault-xtensa",
+            "stm32-error-handler-sd",
+            "threadx-stack-error",
+            "uboot-spl-boot-failed",
+            "user-programs-crash",
+        ),
+        _SHORT,
+    ),
+    "lost": dict.fromkeys(
+        ("circuitpython-reloads-clean", "esp8266-sensor-clean", "linux-noisy-but-healthy"),
+        _EXPLAINS,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a log led to."""
+
+    boots: int
+    severities: dict[str, int]  # the highest of each trigger of an incident
+    first_lines: dict[str, frozenset[int]]
+    telling: frozenset[int]  # lines in which something was found
+
+
+@cache
+def matcher() -> Matcher:
+    return Matcher(load_rules([bundled_dir("config/rules")]))
+
+
+def told(data: bytes) -> Told:
+    pipeline = Pipeline(matcher())
+    pipeline.read(io.BytesIO(data), lambda _: None)
+    incidents = [pipeline.in_file(incident) for incident in pipeline.incidents()]
+    severities: dict[str, int] = {}
+    first_lines: dict[str, frozenset[int]] = {}
+    for i in incidents:
+        severity = SEVERITIES.index(i.severity)
+        severities[i.trigger] = max(severities.get(i.trigger, 0), severity)
+        first_lines[i.trigger] = first_lines.get(i.trigger, frozenset()) | {i.first_seq}
+    starts = {
+        n for n in range(1, pipeline.next_seq) if pipeline.boot_of(n) > pipeline.boot_of(n - 1)
+    }
+    hits = {line for i in incidents for hit in i.hits for line in hit.samples}
+    return Told(pipeline.boots, severities, first_lines, frozenset(starts | hits))
+
+
+@cache
+def undisguised(stream: Stream) -> tuple[Log, Told]:
+    before = told(stream.data)
+    return Log(stream.data, stream.first_fault_line, before.telling), before
+
+
+@pytest.mark.parametrize("disguise", disguises(), ids=lambda disguise: disguise.name)
+def test_a_disguise_changes_nothing(disguise: Disguise) -> None:
+    exceptions = EXCEPTIONS.get(disguise.name.partition("-")[0], {})
+    changed = {
+        stream.id: changes
+        for stream in STREAMS
+        if stream.id not in exceptions and (changes := list(_changes(stream, disguise)))
+    }
+
+    assert changed == {}
+
+
+def _changes(stream: Stream, disguise: Disguise) -> Iterator[str]:
+    """Yield what differs; a warning may come or go."""
+    log, before = undisguised(stream)
+    now = told(disguise.put_on(log))
+    if now.boots != before.boots:
+        yield f"{now.boots} boots, not {before.boots}"
+    for trigger in before.severities.keys() | now.severities.keys():
+        was, severity = before.severities.get(trigger, 0), now.severities.get(trigger, 0)
+        if max(was, severity) >= ERROR and not (was and severity):
+            yield f"{trigger} is {'lost' if was else 'new'}"
+        elif was >= ERROR:
+            for line in before.first_lines[trigger]:
+                if not now.first_lines[trigger].intersection(disguise.lines(stream.data, line)):
+                    lines = sorted(now.first_lines[trigger])
+                    yield f"{trigger} is in line {lines}, not {line}"
+
+
+def test_every_exception_is_a_stream() -> None:
+    named = {stream for streams in EXCEPTIONS.values() for stream in streams}
+
+    assert named <= {stream.id for stream in STREAMS}
+
+
+@pytest.mark.parametrize(
+    "name", ["esp32-guru-boot-loop", "linux-oops-panic-reboot", "zephyr-bus-fault"]
+)
+def test_a_console_of_crs_tells_the_same_before_it_is_known_to_be_one(name: str) -> None:
+    data = next(s.data for s in STREAMS if s.id == name).replace(b"\r", b"")
+    with_lfs, with_crs = _live(data), _live(data.replace(b"\n", b"\r"))
+
+    assert with_lfs
+    assert with_crs == with_lfs
+
+
+def _live(data: bytes) -> list[str]:
+    """Return boots and faults from error up as a port would find them, in bursts of 512 bytes."""
+    watch = PortWatch("dut1", matcher())
+    splitter, seq, now_ns = Splitter("lf"), 1, S
+    found: list[Finding] = []
+
+    def take(text: bytes, count: int) -> None:
+        nonlocal seq
+        if count:
+            found.extend(watch.fed(Lines(seq, count, text, now_ns, now_ns)))
+            seq += count
+
+    for at in range(0, len(data), 512):
+        now_ns += S // 20
+        part = data[at : at + 512]
+        if (end := splitter.cr_switch(part)) is not None:
+            take(*splitter.feed(part[:end]))
+            take(splitter.partial() + b"\n", 1)
+            splitter, part = Splitter("cr"), part[end:]
+        take(*splitter.feed(part))
+    if rest := splitter.partial():
+        take(rest + b"\n", 1)
+    found += watch.lost(now_ns + 5 * S)
+    return [
+        f"boot after {f.cause}" if isinstance(f, Boot) else f.trigger
+        for f in found
+        if isinstance(f, Boot) or (isinstance(f, Hit) and SEVERITIES.index(f.severity) >= ERROR)
+    ]
+
+
+def test_a_listing_that_is_followed_is_news() -> None:
+    oops = b"Jun 22 03:58:12 board kernel: BUG: kernel NULL pointer dereference, address: 0000\n"
+    listed = told(b"a\n" + PROMPTS[0] + b"journalctl -k\n" + oops)
+    followed = told(b"a\n" + PROMPTS[0] + b"journalctl -kf\n" + oops)
+
+    assert "linux.oops" not in listed.severities
+    assert "linux.oops" in followed.severities

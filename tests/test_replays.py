@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+
+from serialwatch.triggers.recent import Recent
+from serialwatch.triggers.replays import Replays, copied
+
+LISTED = b"Jun 22 03:58:12 board kernel: Oops"
+
+
+def recent_of(*lines: bytes) -> tuple[Recent, int]:
+    """Return the lines as one chunk, and the offset of the last."""
+    recent = Recent()
+    text = b"".join(line + b"\n" for line in lines)
+    recent.fed(1, text)
+    return recent, len(text) - len(lines[-1]) - 1
+
+
+def is_listed(*lines: bytes) -> bool:
+    recent, offset = recent_of(*lines)
+    return Replays(recent).is_listed(lines[-1], len(lines), offset)
+
+
+def told(*lines: bytes) -> str:
+    recent, offset = recent_of(*lines)
+    return copied(recent, lines[-1], offset)
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        (b"cat /var/log/messages", LISTED),
+        (b"journalctl -k -b -1", LISTED),
+        (b"cat /var/log/kern.log", b"2026-06-22T03:58:12.104123+00:00 board kernel: [ 1.5] Oops"),
+        (b"logread", b"Tue Aug 12 16:40:43 2025 kern.crit kernel: [   12.345678] Oops"),
+        (b"dmesg -T", b"[Tue Aug 12 16:40:43 2025] Oops"),
+        (b"dmesg -e", b"[Apr16 15:34] Oops"),
+    ],
+)
+def test_a_saved_log_that_was_asked_for_says_nothing_new(command: bytes, line: bytes) -> None:
+    assert is_listed(b"hello", b"root@board:~# " + command, line)
+    assert is_listed(b"root@board:~# " + command, line, b"  more of it", line)
+    assert is_listed(b"[03:58:12.1] # " + command, b"[03:58:12.2] " + line)
+
+
+def test_lines_of_a_logger_that_nobody_asked_for_are_news() -> None:
+    assert not is_listed(LISTED, LISTED)
+    assert not is_listed(b"hello", LISTED)
+    assert not is_listed(b"# cat /var/log/messages", *[b"Oops"] * 5, LISTED)
+
+
+@pytest.mark.parametrize("command", [b"tail -f /var/log/messages", b"journalctl -kf", b"dmesg -Tw"])
+def test_a_log_that_is_followed_is_news(command: bytes) -> None:
+    assert not is_listed(b"# " + command, LISTED)
+
+
+def test_a_long_listing_is_one_however_it_comes_in() -> None:
+    recent = Recent()
+    replays = Replays(recent)
+    recent.fed(1, b"# cat /var/log/messages\n")
+    asked = []
+    for seq in range(2, 5000):
+        recent.fed(seq, LISTED + b"\n")
+        asked += [replays.is_listed(LISTED, seq, 0)]
+
+    assert all(asked)
+
+
+def test_a_line_is_a_copy_where_all_lines_come_in_pairs() -> None:
+    assert told(b"a", b"a", b"b", b"b", b"c", b"c") == "yes"
+    assert told(b"a", b"a", b"", b"", b"c", b"c") == "yes"
+    assert told(b"a", b"a", b"b", b"b", b"c") == "no"
+    assert told(b"a", b"b", b"b", b"c", b"c", b"c") == "no"
+    assert told(b"a", b"b", b"c", b"c") == "no"
+
+
+def test_the_first_pair_of_a_log_may_be_a_copy() -> None:
+    assert told(b"c", b"c") == "perhaps"
+    assert told(b"", b"", b"c", b"c") == "perhaps"
+    assert told(b"c", b"c", b"c") == "no"
