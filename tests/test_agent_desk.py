@@ -9,12 +9,26 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from serialwatch.api.bench import Who
 from serialwatch.metrics import Metrics
-from serialwatch.records import Conclusion, Evidence, Hit, IncidentChange, Report
+from serialwatch.records import Conclusion, Evidence, Hit, IncidentChange, Marker, Report
 from serialwatch.service.agent_desk import AgentDesk
 from serialwatch.service.faults import Faults
 from serialwatch.store.database import Database
+from serialwatch.store.inquiries import answer_inquiry
+from serialwatch.store.late_results import load_late_results
 from serialwatch.store.ports import load_port
+from serialwatch.store.runs import (
+    RoundRow,
+    RunRow,
+    SessionRow,
+    SkillCallRow,
+    Trace,
+    enqueue,
+    load_trace,
+    trace_to_json,
+)
+from serialwatch.store.snapshots import load_snapshot
 from serialwatch.store.templates import PortTemplates, load_templates
 from serialwatch.triggers.ruleset import NovelDetector, Told
 from serialwatch.wire import report_to_json
@@ -162,6 +176,130 @@ async def test_what_a_port_prints_in_good_boots_is_stored(desk: Desk) -> None:
     assert await desk.db.run(lambda db: load_templates(db, "dut2")) is None
 
 
+async def test_what_a_long_job_gave_is_stored(desk: Desk) -> None:
+    body = {"status": "success", "output": {"n": 7}, "metadata": {}}
+    sent = {"job_id": "J1", "run_id": "r1", "skill": "a-b", "body": body}
+    await desk.desk._answer("late", sent)
+
+    (late,) = await desk.db.run(lambda db: load_late_results(db, "r1"))
+    assert (late.job_id, late.skill, late.body) == ("J1", "a-b", body)
+
+
 async def test_what_makes_no_sense_is_refused(desk: Desk) -> None:
     with pytest.raises(ValueError, match="erase the flash"):
         await desk.desk._answer("erase the flash", {})
+
+
+async def test_what_models_cost_can_do_and_answered_is_stored(desk: Desk) -> None:
+    spent = {"model": "m", "calls": 1, "prompt_tokens": 7, "completion_tokens": 2, "cost": 0.5}
+    await desk.desk._answer("spent", spent)
+    await desk.desk._answer("spent", spent)
+    await desk.desk._answer("endpoint", {"base_url": "u", "model": "m", "can": {"tools": False}})
+    await desk.desk._answer("cached", {"key": "k", "body": {"text": "t"}})
+
+    rows = await desk.db.run(
+        lambda d: [
+            d.execute(sql).fetchall()
+            for sql in (
+                "SELECT calls, prompt_tokens, completion_tokens, cost FROM spending",
+                "SELECT base_url, model, can_json FROM endpoints",
+                "SELECT key, body_json FROM cached_answers",
+            )
+        ]
+    )
+    assert rows == [
+        [(2, 14, 4, 1.0)],
+        [("u", "m", '{"tools": false}')],
+        [("k", '{"text": "t"}')],
+    ]
+
+
+@pytest.mark.parametrize("body", [3, {"text": "x" * 300_000}])
+async def test_an_answer_that_is_none_or_far_too_long_is_not_kept(desk: Desk, body: Any) -> None:
+    with pytest.raises(ValueError, match="no answer that can be kept"):
+        await desk.desk._answer("cached", {"key": "k", "body": body})
+
+
+def run_trace(number: int = 1, ended: int | None = None, status: str = "running") -> Trace:
+    state = {"offered": ["log-read", "log-stats"], "cited": ["log-read"]} if ended else {}
+    run = RunRow(
+        "run1", "incident-1", "model", "settled", 1, "dut1", "log-detective", "tiny", "", 5, ended,
+        status, "", state=state,
+    )  # fmt: skip
+    session = SessionRow("incident-1", "", "log-detective", 1, "dut1", 5, ended, status, "oops")
+    call = SkillCallRow(number, 1, "log-read", "1.0.0", "", {}, "success", "", f"R{number}", 7)
+    turn = RoundRow(number, "act", "native", [], {}, 100, 20, 9, "success")
+    return Trace(session, run, [turn], skill_calls=[call])
+
+
+async def test_each_step_of_a_run_is_counted_once_and_only_when_it_is_stored(desk: Desk) -> None:
+    sample = desk.metrics.registry.get_sample_value
+
+    def count(name: str, **labels: str) -> float:
+        return sample(f"serialwatch_{name}_total", labels) or 0.0
+
+    await desk.desk._answer("run", trace_to_json(run_trace(1)))
+    bad = trace_to_json(run_trace(2))
+    bad["skill_calls"][0]["args"] = {1, 2}  # cannot be stored
+    with pytest.raises(TypeError):
+        await desk.desk._answer("run", bad)
+    await desk.desk._answer("run", trace_to_json(run_trace(2, 9, "done")))
+
+    assert count("skill_calls", skill="log-read", status="success") == 2
+    assert count("llm_requests", outcome="ok") == 2
+    assert count("llm_tokens", kind="prompt") == 200
+    assert count("skill_offered", skill="log-stats") == 1
+    assert count("skill_cited", skill="log-read") == 1
+    assert count("skill_cited", skill="log-stats") == 0
+    runs = await desk.db.run(lambda d: load_trace(d, "run1"))
+    assert runs is not None
+    assert (runs.run.exit_status, len(runs.rounds), len(runs.skill_calls)) == ("done", 2, 2)
+
+
+async def test_a_run_that_waits_is_not_counted_as_one_that_ended(desk: Desk) -> None:
+    await desk.desk._answer("run", trace_to_json(run_trace(1, 9, "waiting")))
+
+    sample = desk.metrics.registry.get_sample_value
+    assert not sample("serialwatch_skill_offered_total", {"skill": "log-stats"})
+
+
+async def test_a_question_of_a_run_is_stored_and_its_answer_survives_a_restart(desk: Desk) -> None:
+    asked = {"run_id": "run1", "question": "Which board?", "known": "an oops", "missing": "it"}
+    answer = await desk.desk._answer("inquiry", asked)
+    assert answer == {"id": 1}
+    await desk.db.run(lambda d: answer_inquiry(d, 1, "the left one", "ada", 9))
+    body = {"run_id": "run1", "inquiry_id": 1}
+    await desk.db.run(lambda d: enqueue(d, "incident", id=70, phase="answered", body=body))
+    await desk.desk.resume()
+
+    assert desk.desk._greet()[-1] == {
+        "kind": "answered", "queue_id": 70, "run_id": "run1", "inquiry_id": 1,
+        "text": "the left one", "user": "ada",
+    }  # fmt: skip
+    await desk.desk._answer("done", {"queue_id": 70, "ok": True})
+    assert all(order["kind"] != "answered" for order in desk.desk._greet())
+
+
+async def test_a_snapshot_of_a_skill_is_stored(desk: Desk) -> None:
+    body = {"port": "dut1", "name": "before", "run_id": "r1", "body": {"rx": 5}}
+
+    answer = await desk.desk._answer("snapshot", body)
+
+    found = await desk.db.run(lambda d: load_snapshot(d, answer["id"]))
+    assert found is not None
+    assert (found.port, found.name, found.run_id, found.body) == ("dut1", "before", "r1", {"rx": 5})
+
+
+async def test_a_marker_of_the_agent_is_a_note_in_its_name(desk: Desk) -> None:
+    marked: list[tuple[str, str, str, str]] = []
+
+    async def mark(port: str, kind: str, text: str, who: Who) -> Marker:
+        marked.append((port, kind, text, who.user))
+        return Marker(3, port, 90, kind, text, who.user, 0, 0)
+
+    bench: Any = SimpleNamespace(mark=mark)
+    desk.desk.bench = bench
+    answer = await desk.desk._answer("mark", {"port": "dut1", "text": "second try", "run_id": "r"})
+
+    assert answer == {"id": 3, "port": "dut1", "seq": 90}
+    assert marked == [("dut1", "note", "second try", "agent")]

@@ -167,9 +167,9 @@ async def test_a_bug_in_the_analysis_still_leaves_a_report(
     async def broken(*args: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("serialwatch.agent.process.investigate", broken)
+    monkeypatch.setattr("serialwatch.agent.investigation.investigate", broken)
     await core.finished(core.wake("settled", abort(board)))
-    monkeypatch.setattr("serialwatch.agent.process.investigate", investigate)
+    monkeypatch.setattr("serialwatch.agent.investigation.investigate", investigate)
     await core.finished(core.wake("settled", abort(board, id=18)))
 
     bare, good = core.reports

@@ -134,6 +134,19 @@ def test_one_skill_is_linted_by_its_folder(tmp_path: Path, cli: Cli) -> None:
     assert cli("skills", "lint", str(tmp_path / "own")).code == 2
 
 
+def test_a_link_that_leads_out_is_found_in_a_folder_named_from_here(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = make_skill(tmp_path / "elsewhere", "a-b")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "a-b").symlink_to(outside)
+    monkeypatch.chdir(tmp_path)
+    result = cli("skills", "lint", "own")
+
+    assert result.code == 2
+    assert "a link that leads out" in result.err
+
+
 def test_a_new_skill_lints_clean_and_passes_its_test(tmp_path: Path, cli: Cli) -> None:
     made = cli("skills", "new", "uart-triage")
     linted = cli("skills", "lint", "--strict")

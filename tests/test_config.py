@@ -220,3 +220,13 @@ def test_what_is_wrong_is_said_in_words(tmp_path: Path, text: str, told: str) ->
     (problem,) = problems(tmp_path, text)
 
     assert told in problem
+
+
+def test_a_firmware_file_has_a_whole_path(tmp_path: Path) -> None:
+    text = '[port.dut1]\ndevice = "/dev/serial/by-id/x"\nelf = "{}"\n'
+
+    assert problems(tmp_path, text.format("build/app.elf")) == [
+        'serialwatch.toml:3: port "dut1": elf: must be a path from / on, not \'build/app.elf\''
+    ]
+    good = load_config(written(tmp_path, text.format("/srv/app.elf")))
+    assert good.port["dut1"].elf == "/srv/app.elf"

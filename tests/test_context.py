@@ -21,9 +21,8 @@ from serialwatch.store.boots import save_marker
 from serialwatch.store.incidents import save_change
 from serialwatch.store.memories import write_memory
 from serialwatch.store.memory_gate import NewMemory
-from serialwatch.store.migrations import migrations
 from serialwatch.wire import iso
-from skill_run import opened_run
+from skill_run import opened_database, opened_run
 
 
 @pytest.fixture
@@ -49,11 +48,8 @@ def ctx(tmp_path: Path, log: SavedLog) -> Iterator[CtxServer]:
 
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Database]:
-    made = Database(tmp_path / "serialwatch.db")
-    made.enable_wal()
-    migrations.apply(made)
-    yield made
-    made.close()
+    with opened_database(tmp_path / "serialwatch.db") as made:
+        yield made
 
 
 async def ask(ctx: CtxServer, op: str, **body: Any) -> dict[str, Any]:
@@ -359,8 +355,15 @@ async def test_ports_reports_and_memories_go_to_whom_they_are_for(tmp_path: Path
     with opened_run([], ask_ports=ports, submit_report=take, write_memory=take) as ctx:
         assert await ask(ctx, "ports") == {"ports": {"dut1": {"state": "up"}}}
         assert await ask(ctx, "report.submit", report={"title": "x"}) == {"accepted": True}
-        assert await ask(ctx, "memory.write", memory={"title": "y"}) == {"accepted": True}
-    assert got == [{"title": "x"}, {"title": "y"}]
+        answer = await ask(ctx, "memory.write", memory={"title": "y"}, skill="memory-write")
+        assert answer == {"accepted": True}
+    assert got[0] == {"title": "x"}
+    assert got[1] == {
+        "title": "y",
+        "source": "model",
+        "session_id": "run-1",
+        "links": [{"source_skill": "memory-write", "source_step": "run-1:0"}],
+    }
 
 
 async def test_a_run_that_takes_no_report_says_so(ctx: CtxServer) -> None:

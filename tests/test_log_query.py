@@ -38,14 +38,20 @@ def test_a_scan_that_takes_too_long_says_where_to_go_on(
     assert (found.next_first, found.next_last) == ((None, 700) if is_backward else (301, None))
 
 
-def test_time_ends_a_scan_too(view: LineLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_ends_a_scan_too_and_it_goes_on_where_it_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    view = LineLog([line(n, b"odd" if n % 2 else b"even") for n in range(1, 1001)])
+    monkeypatch.setattr(log_query, "PAGE_S", -1.0)
     monkeypatch.setattr(log_query, "SCAN_S", -1.0)
 
-    found = read_lines(view, LogRange(1, 1000, False), ALL, 10)
+    found = read_lines(view, LogRange(1, 1000, False), ALL, 1000)
+    back = read_lines(view, LogRange(1, 1000, True), ALL, 1000)
     stats = read_stats(view, LogRange(1, 1000, False), ALL, 10)
 
-    assert (found.rows, found.scanned) == ((), 0)
-    assert not stats.is_complete
+    assert (found.scanned, found.next_first) == (256, 257)
+    assert (back.scanned, back.next_last) == (256, 744)
+    assert (stats.lines, stats.is_complete) == (0, False)
 
 
 def test_numbers_of_a_part_say_which_part(view: LineLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,13 @@ import os
 import random
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from log_feed import MS, UTC_NS, Feed, chunked, console
+from saved_log import SavedLog
 from serialwatch.records import Line
 from serialwatch.store.log_appender import LogAppender
 from serialwatch.store.log_format import HEADER_BYTES, Cut, Kind, Place, log_files
@@ -470,3 +472,32 @@ def test_all_ports_share_the_room(tmp_path: Path) -> None:
     assert prune(tmp_path, 1000, 10 * 1024, UTC_NS) == 10 * 1024
     assert kept(folders[0]) == kept(folders[1]) == [501, 601, 701, 801, 901]
     assert prune(tmp_path / "nothing", 1, 0, UTC_NS) == 0
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("first", "last"), [(1, 4000), (700, 3300), (1500, 1500)])
+def test_stretches_leave_out_only_lines_without_the_words(
+    tmp_path: Path, first: int, last: int, reverse: bool
+) -> None:
+    log_dir = tmp_path / "log"
+    one = SavedLog(log_dir)
+    for n in range(1, 2001, 100):
+        block = [f"line {i} {'needle' if i % 700 == 0 else 'hay'}" for i in range(n, n + 100)]
+        block[50] += "x" * 3000
+        one.add("\n".join(block))
+    one.add("Needle " + "y" * 200_000)
+    begin = one.next_seq  # a line is cut at 16 KiB
+    two = SavedLog(log_dir, first_seq=begin)
+    two.add("\n".join("NEEDLE" if i % 900 == 0 else "hay" for i in range(begin, 4001)))
+    log = PortLog(log_dir / "dut1", "dut1")
+
+    found = list(log.stretches([b"needle"], first, last, reverse))
+
+    ordered = found[::-1] if reverse else found
+    assert (ordered[0][0], ordered[-1][1]) == (first, last)
+    assert all(a[1] + 1 == b[0] for a, b in pairwise(ordered))
+    candidates = [(low, high) for low, high, may_be in found if may_be]
+    wanted = [x.seq for x in log.lines(first, last) if b"needle" in x.raw.lower()]
+    assert all(any(low <= seq <= high for low, high in candidates) for seq in wanted)
+    if (first, last) == (1, 4000):
+        assert any(not may_be for _, _, may_be in found)

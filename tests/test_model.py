@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import random
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,14 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from chat_server import Answer, ChatServer, Fail, Hang, Raw, Say
-from serialwatch.agent.api_key import load_api_key
+from chat_server import Answer, Broken, ChatServer, Fail, Hang, Json, Raw, Say
+from serialwatch.agent.abilities import Abilities, abilities_from_json, abilities_to_json
+from serialwatch.agent.api_key import find_api_key, load_api_key
+from serialwatch.agent.breaker import Breaker
+from serialwatch.agent.completion import NoCompletionError, read_completion
 from serialwatch.agent.model import (
     ChatModel,
     Endpoint,
     ModelError,
     ToolsRefusedError,
 )
+from serialwatch.agent.spending import Caps, Spending
 
 TOOL = {
     "type": "function",
@@ -24,9 +30,15 @@ TOOL = {
 HELLO = [{"role": "user", "content": "hello"}]
 
 
+SCHEMA: Json = {"type": "object", "properties": {"next_action": {"type": "string"}}}
+
+
 @asynccontextmanager
-async def asked(base_url: str, key: str = "") -> AsyncIterator[ChatModel]:
-    model = ChatModel(Endpoint(base_url, "tiny", key, first_wait_s=0.01))
+async def asked(
+    base_url: str, key: str = "", can: Abilities | None = None, temperature: float = 0.2
+) -> AsyncIterator[ChatModel]:
+    endpoint = Endpoint(base_url, "tiny", key, first_wait_s=0.01, temperature=temperature)
+    model = ChatModel(endpoint, can=can)
     try:
         yield model
     finally:
@@ -49,6 +61,8 @@ async def test_an_answer_comes_back_with_its_calls_and_its_cost() -> None:
     assert got.tokens == 79
     assert server.requests[0]["max_tokens"] == 50
     assert server.requests[0]["tools"] == [TOOL]
+    assert server.requests[0]["temperature"] == 0.2
+    assert server.keys == ["Bearer sk-1"]
 
 
 async def test_a_busy_endpoint_is_asked_again() -> None:
@@ -171,3 +185,355 @@ def test_the_key_comes_from_systemd_before_the_environment(tmp_path: Path) -> No
     )
     assert load_api_key({"OPENAI_API_KEY": "x", "SERIALWATCH_API_KEY": "y"}) == "y"
     assert load_api_key({"CREDENTIALS_DIRECTORY": "/nonexistent"}) == ""
+
+
+def test_where_the_key_was_found_is_told_but_never_the_key(tmp_path: Path) -> None:
+    (tmp_path / "llm-api-key").write_text("secret-1")
+    found = find_api_key({"CREDENTIALS_DIRECTORY": str(tmp_path)})
+
+    assert found.source == "systemd's credential llm-api-key"
+    assert "secret-1" not in repr(found)
+    assert find_api_key({"OPENAI_API_KEY": "x"}).source == "$OPENAI_API_KEY"
+    assert find_api_key({}).source == ""
+
+
+def refusing(names: dict[str, str]) -> object:
+    """Return a script that refuses what is in a request by name, in these words."""
+
+    def answer(body: Json) -> Answer:
+        for name, words in names.items():
+            if name in body:
+                return Fail(400, words)
+        return Say("fine")
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        ("Unsupported value: 'temperature' does not support 0.2, only 1.", Abilities(temperature=False)),
+        ("Use 'max_completion_tokens' instead of max_tokens.", Abilities(limit_name="max_completion_tokens")),
+        ("tool_choice: only auto is supported", Abilities(tool_choice="required")),
+        ("response_format type json_schema is not available", Abilities(response_format="json_object")),
+        ("registry/tiny does not support tools", Abilities(tools=False)),
+        ('"auto" tool choice requires --enable-auto-tool-choice', Abilities(tools=False)),
+        ("Extra inputs are not permitted: tools", Abilities(tools=False)),
+        ("prompt is too long: 9000 tokens", None),
+        ("bad request", None),
+    ],
+)  # fmt: skip
+def test_a_refusal_teaches_what_it_names(words: str, left: Abilities | None) -> None:
+    asked = {"temperature": 0, "max_tokens": 1, "tools": [], "tool_choice": 1, "response_format": 1}
+
+    assert Abilities().after_refusal(words, asked) == left
+
+
+def test_a_refusal_of_what_was_not_asked_for_teaches_nothing() -> None:
+    assert Abilities().after_refusal("temperature is not supported", {"tools": []}) is None
+
+
+def test_abilities_survive_the_store_and_nonsense_in_it() -> None:
+    can = Abilities(tools=False, response_format="none", temperature=False, cuts_context=True)
+
+    assert abilities_from_json(abilities_to_json(can)) == can
+    assert abilities_from_json({"tools": "maybe", "response_format": "xml", "x": 1}) == Abilities()
+
+
+async def test_an_endpoint_that_can_little_is_asked_for_little_and_never_again_for_more() -> None:
+    told: list[Abilities] = []
+    script = refusing(
+        {
+            "temperature": "temperature is fixed for this model",
+            "response_format": "response_format is not supported",
+            "max_tokens": "max_tokens is not supported, use max_completion_tokens",
+        }
+    )
+    async with ChatServer(script) as server, asked(server.base_url) as model:
+        model._on_learned = told.append
+        for _ in range(2):
+            got = await model.complete(HELLO, schema=SCHEMA, max_tokens=5, until=soon())
+
+    assert got.text == "fine"
+    assert len(server.requests) == 4 + 2
+    assert set(server.requests[-1]) == {"model", "messages", "max_completion_tokens"}
+    assert told[-1] == model.can
+    assert model.can.response_format == "none"
+    assert not model._breaker.is_open
+
+
+async def test_what_was_learned_before_is_not_tried_again() -> None:
+    can = Abilities(temperature=False, response_format="json_object")
+    async with ChatServer([Say("{}")]) as server, asked(server.base_url, can=can) as model:
+        await model.complete(HELLO, schema=SCHEMA, max_tokens=5, until=soon())
+
+    (request,) = server.requests
+    assert "temperature" not in request
+    assert request["response_format"] == {"type": "json_object"}
+
+
+async def test_tools_are_not_sent_to_a_model_that_is_known_to_take_none() -> None:
+    can = Abilities(tools=False)
+    async with ChatServer([Say("x")]) as server, asked(server.base_url, can=can) as model:
+        with pytest.raises(ToolsRefusedError, match="takes no tools"):
+            await model.complete(HELLO, tools=[TOOL], max_tokens=5, until=soon())
+
+    assert server.requests == []
+
+
+async def test_a_model_that_ignores_its_tools_is_learned_once() -> None:
+    told: list[Abilities] = []
+    async with asked("http://127.0.0.1:1/v1") as model:
+        model._on_learned = told.append
+        model.ignores_tools()
+        model.ignores_tools()
+
+    assert told == [Abilities(tools=False)]
+
+
+async def test_a_function_is_asked_for_by_name_then_as_required_then_not_at_all() -> None:
+    script = [Fail(400, "tool_choice is not supported"), Fail(422, "tool_choice: bad"), Say("x")]
+    async with ChatServer(script) as server, asked(server.base_url) as model:
+        await model.complete(
+            HELLO, tools=[TOOL], tool_choice="log-read", max_tokens=5, until=soon()
+        )
+
+    named = {"type": "function", "function": {"name": "log-read"}}
+    assert [r.get("tool_choice") for r in server.requests] == [named, "required", None]
+
+
+async def test_an_endpoint_that_always_refuses_is_not_asked_for_ever() -> None:
+    def contrary(body: Json) -> Answer:
+        name = "max_completion_tokens" if "max_tokens" in body else "max_tokens"
+        return Fail(400, f"max_completion_tokens or {name}, who knows")
+
+    async with ChatServer(contrary) as server, asked(server.base_url) as model:
+        with pytest.raises(ModelError, match="who knows"):
+            await model.complete(HELLO, max_tokens=5, until=soon())
+
+    assert len(server.requests) <= 8
+
+
+async def test_the_list_of_fastapi_names_the_parameter_too() -> None:
+    detail = '{"detail": [{"loc": ["body", "response_format"], "msg": "Extra inputs"}]}'
+
+    def answer(body: Json) -> Answer:
+        return Fail(422, detail) if "response_format" in body else Say("fine")
+
+    async with ChatServer(answer) as server, asked(server.base_url) as model:
+        got = await model.complete(HELLO, schema=SCHEMA, max_tokens=5, until=soon())
+
+    assert got.text == "fine"
+    assert len(server.requests) == 3
+
+
+async def test_thoughts_are_no_answer_and_get_room_next_time() -> None:
+    script = [
+        Say("", more={"reasoning_content": "let me see"}, finish_reason="length"),
+        Say("<think>hm {}</think>\n{}"),
+    ]
+    async with ChatServer(script) as server, asked(server.base_url) as model:
+        first = await model.complete(HELLO, max_tokens=50, until=soon())
+        second = await model.complete(HELLO, max_tokens=50, until=soon())
+
+    assert (first.text, first.thoughts, first.finish_reason) == ("", "let me see", "length")
+    assert (second.text, second.thoughts) == ("{}", "hm {}")
+    assert [r["max_tokens"] for r in server.requests] == [50, 2050]
+
+
+async def test_an_answer_that_a_server_takes_for_a_thought_is_one() -> None:
+    script = [Say("", more={"reasoning_content": '{"a": 1}'})]
+    async with ChatServer(script) as server, asked(server.base_url) as model:
+        got = await model.complete(HELLO, max_tokens=50, until=soon())
+
+    assert got.text == '{"a": 1}'
+
+
+async def test_text_in_parts_is_put_together() -> None:
+    parts = [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]
+    async with (
+        ChatServer([Say(more={"content": parts})]) as server,
+        asked(server.base_url) as model,
+    ):
+        got = await model.complete(HELLO, max_tokens=50, until=soon())
+
+    assert got.text == "one two"
+
+
+async def test_a_prompt_that_the_endpoint_cuts_is_noticed_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    long = [{"role": "user", "content": "the board prints its name again " * 400}]
+    script = [Say("ok", tokens=(900, 5))]
+    async with ChatServer(script) as server, asked(server.base_url) as model:
+        for _ in range(2):
+            await model.complete(long, max_tokens=5, until=soon())
+
+    assert model.can.cuts_context
+    (told,) = [r.message for r in caplog.records if "cuts prompts" in r.message]
+    assert "900 tokens of about 3395" in told
+
+
+async def test_a_short_prompt_or_one_without_a_count_was_not_cut() -> None:
+    long = [{"role": "user", "content": "the board prints its name again " * 400}]
+    script = [Say("ok", tokens=(3, 5)), Say("ok", is_counted=False)]
+    async with ChatServer(script) as server, asked(server.base_url) as model:
+        await model.complete(HELLO, max_tokens=5, until=soon())
+        got = await model.complete(long, max_tokens=5, until=soon())
+
+    assert not model.can.cuts_context
+    assert got.prompt_tokens > 3000
+
+
+async def test_a_body_that_never_ends_is_left_at_its_limit() -> None:
+    async with ChatServer([Broken(is_endless=True)]) as server, asked(server.base_url) as model:
+        with pytest.raises(ModelError, match="its answer has more than 4194304 bytes"):
+            await model.complete(HELLO, max_tokens=5, until=soon())
+
+    assert len(server.requests) == 1
+
+
+async def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
+    script = [Broken(b'{"choices": ['), Say("whole")]
+    async with ChatServer(script) as server, asked(server.base_url) as model:
+        got = await model.complete(HELLO, max_tokens=5, until=soon())
+
+    assert got.text == "whole"
+    assert model.requests == {"down": 1, "ok": 1}
+
+
+async def test_a_compressed_answer_is_not_unfolded() -> None:
+    raw = Raw("x", headers={"Content-Encoding": "gzip"})
+    async with ChatServer([raw]) as server, asked(server.base_url) as model:
+        with pytest.raises(ModelError, match="it compressed its answer"):
+            await model.complete(HELLO, max_tokens=5, until=soon())
+
+
+async def test_a_redirect_is_told_and_the_key_does_not_follow_it() -> None:
+    async with ChatServer([Say("caught")]) as other:
+        there = {"Location": f"{other.base_url}/chat/completions"}
+        script = [Fail(307, headers=there)]
+        async with ChatServer(script) as server, asked(server.base_url, "sk-1") as model:
+            with pytest.raises(ModelError, match=r"HTTP 307: it redirects to 127\.0\.0\.1:"):
+                await model.complete(HELLO, max_tokens=5, until=soon())
+
+    assert other.requests == []
+
+
+async def test_a_key_that_the_endpoint_repeats_is_not_told() -> None:
+    script = [Fail(401, "Incorrect API key provided: sk-secret-1.")]
+    async with ChatServer(script) as server, asked(server.base_url, "sk-secret-1") as model:
+        with pytest.raises(ModelError) as told:
+            await model.complete(HELLO, max_tokens=5, until=soon())
+
+    assert "HTTP 401: Incorrect API key provided: (the key)." in str(told.value)
+
+
+async def test_a_missing_v1_is_suspected() -> None:
+    async with ChatServer([Say("x")]) as server, asked(server.base_url[:-3]) as model:
+        with pytest.raises(ModelError, match=r"HTTP 404: .* \(does base_url lack a /v1 at its end"):
+            await model.complete(HELLO, max_tokens=5, until=soon())
+
+
+async def test_every_billed_token_counts_also_of_what_came_back_broken() -> None:
+    spending = Spending(Caps(price_in=1.0, price_out=10.0))
+    usage = '"usage": {"prompt_tokens": 500, "completion_tokens": 50}'
+    script = [Raw("{" + usage + "}"), Say("ok", tokens=(100, 20))]
+    async with ChatServer(script) as server:
+        endpoint = Endpoint(server.base_url, "tiny", first_wait_s=0.01)
+        model = ChatModel(endpoint, Breaker(), account=spending.account("incident-1"))
+        with pytest.raises(ModelError, match="no chat completion"):
+            await model.complete(HELLO, max_tokens=5, until=soon())
+        await model.complete(HELLO, max_tokens=5, until=soon())
+        await model.close()
+
+    assert model.account.tokens == 670
+    assert model.account.price == pytest.approx(600e-6 + 70e-5)
+
+
+async def test_nothing_is_asked_when_the_budget_is_spent() -> None:
+    spending = Spending(Caps(tokens_per_day=1000))
+    async with ChatServer([Say("ok", tokens=(900, 90))]) as server:
+        model = ChatModel(Endpoint(server.base_url, "tiny"), account=spending.account("incident-1"))
+        await model.complete(HELLO, max_tokens=5, until=soon())
+        with pytest.raises(ModelError, match="the budget of 1000 tokens a day is spent"):
+            await model.complete(HELLO, max_tokens=5, until=soon())
+        await model.close()
+
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "names"),
+    [
+        (Raw('{"data": [{"id": "tiny"}, {"id": "big"}]}'), ["tiny", "big"]),
+        (Fail(404), None),
+        (Raw("<html>"), None),
+        (Raw('{"data": 3}'), None),
+    ],
+)
+async def test_models_are_listed_where_the_endpoint_does(
+    answer: Answer, names: list[str] | None
+) -> None:
+    async with ChatServer([], models=answer) as server, asked(server.base_url) as model:
+        assert await model.list_models() == names
+
+
+async def test_a_refused_key_shows_in_the_list_of_models() -> None:
+    async with ChatServer([], models=Fail(401, "no")) as server, asked(server.base_url) as model:
+        with pytest.raises(ModelError, match="is the key right"):
+            await model.list_models()
+
+
+BODY: Json = {
+    "choices": [
+        {
+            "message": {
+                "content": "text",
+                "reasoning_content": "hm",
+                "tool_calls": [{"id": "1", "function": {"name": "a", "arguments": "{}"}}],
+            },
+            "finish_reason": "stop",
+        }
+    ],
+    "usage": {"prompt_tokens": 5, "completion_tokens": 6},
+}
+
+
+def mangled(value: object, chance: random.Random) -> object:
+    """Return JSON with a part of it replaced by what nobody expects."""
+    if chance.random() < 0.12:
+        return chance.choice([None, [], {}, "x", "\ud800", 10**40, -1, 0.5, True, [[]], [None]])
+    if isinstance(value, dict):
+        return {key: mangled(item, chance) for key, item in value.items()}
+    if isinstance(value, list):
+        return [mangled(item, chance) for item in value]
+    return value
+
+
+def test_whatever_a_body_holds_it_is_a_completion_or_none() -> None:
+    chance = random.Random(7)
+    good = 0
+    for _ in range(3000):
+        text = json.dumps(mangled(BODY, chance))
+        if chance.random() < 0.1:
+            text = text[: chance.randrange(len(text))]
+        try:
+            got = read_completion(text, 300, 1)
+        except NoCompletionError:
+            continue
+        good += 1
+        assert 0 <= got.tokens <= 200_000_000
+        (got.text + got.thoughts + "".join(c.name + c.arguments for c in got.calls)).encode()
+
+    assert 500 < good < 2900
+
+
+def test_halves_of_characters_go_whole_ones_stay() -> None:
+    arguments = r'{"a": "\ud83d\ude00 \ud83d \ude00"}'
+    call = {"id": "1", "function": {"name": "a", "arguments": arguments}}
+    text = json.dumps({"choices": [{"message": {"content": "\ud800!", "tool_calls": [call]}}]})
+    got = read_completion(text, 1, 1)
+
+    assert got.text == "?!"
+    assert json.loads(got.calls[0].arguments) == {"a": "\U0001f600 \ufffd \ufffd"}

@@ -118,7 +118,6 @@ def test_a_register_is_found_in_a_line(
         "[   14.5] Internal error: Oops - BUG: 0 [#1] PREEMPT SMP",
         "arm-smmu: Unhandled context fault: fsr=0x402, iova=0x8f000",
         "compressor 0x1d, descriptor 7",
-        "Oops: 0002 [#1] SMP PTI",
         "first:0x12 burst:0x3",
         "esr",
         "",
@@ -264,3 +263,50 @@ def test_several_registers_of_a_line_come_in_order_and_once(decoder: ModuleType)
 
 def test_a_long_line_costs_little(decoder: ModuleType) -> None:
     assert decoder.find_registers("esr " * 300_000) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "register", "says"),
+    [
+        ("#PF: error_code(0x0002) - not-present page", "pf_error",
+         "a write by the kernel met a page that is not there"),
+        ("[    3.1] Oops: 0003 [#1] PREEMPT SMP", "pf_error",
+         "a write by the kernel met a page that is there but may not be used so"),
+        ("[    3.1] Oops: Oops: 0010 [#1] SMP NOPTI", "pf_error", "an instruction fetch"),
+        ("Cause : 00800008 (ExcCode 02)", "mips_cause", "load or fetch from where nothing is mapped"),
+        ("Cause : 10800024 (ExcCode 09)", "mips_cause", "breakpoint"),
+        ("SFSR: 00000048", "sfsr", "not Secure touched what is Secure; SFAR holds the address"),
+        ("r14/lr:  0xfffffffd", "exc_return", "thread mode; its registers are on the process stack"),
+        ("LR = 0xFFFFFFF1", "exc_return", "handler mode"),
+        ("EXC_RETURN 0xffffffe9", "exc_return", "main stack"),
+    ],
+)  # fmt: skip
+def test_further_machines(decoder: ModuleType, line: str, register: str, says: str) -> None:
+    (found,) = decoder.find_registers(line)
+
+    assert (found.register, found.known) == (register, True)
+    assert says in found.meaning
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "LR = 0xffffffff",  # reset value, no return from an exception
+        "lr : ffffffc008010000",
+        "Oops[#1]:",
+        "root Cause : unknown",
+        "general protection fault, probably for non-canonical address 0x1: 0000 [#1]",
+    ],
+)
+def test_what_only_looks_like_them(decoder: ModuleType, line: str) -> None:
+    assert decoder.find_registers(line) == []
+
+
+def test_the_frame_of_an_exception_return(decoder: ModuleType) -> None:
+    found = decoder.DECODERS["exc_return"]
+
+    assert found(0xFFFFFFE9).fields["FType"] == "0: floating-point registers are in it"
+    assert found(0xFFFFFFF9).fields["FType"] == "1: floating-point registers are not in it"
+    assert found(0xFFFFFFBC).known  # ARMv8-M
+    assert not found(0xFFFFFF00).known
+    assert not found(0x08001235).known

@@ -414,6 +414,25 @@ def test_a_reload_may_bring_another_sign_of_a_finished_boot(cable: Cable, tmp_pa
         )
 
 
+def test_another_firmware_file_leaves_the_port_open_and_reaches_the_agent(
+    cable: Cable, tmp_path: Path
+) -> None:
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        daemon.wait_for(lambda: daemon.get("/v1/ports")["ports"][0]["state"] == "up", "port")
+        (before,) = daemon.wait_for(lambda: agents(daemon), "agent")
+        daemon.configure({"dut1": str(cable.path)}, 'elf = "/srv/app.elf"\n')
+        assert "read again: 0 ports opened, 0 closed, 1 untouched" in reload(daemon)
+        daemon.wait_for(lambda: agents(daemon) not in ([], [before]), "another agent")
+
+
+def agents(daemon: RunningDaemon) -> list[int]:
+    """Return the processes of the agent that the daemon has started."""
+    pid = daemon.process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    started = [Path(f"/proc/{child}/cmdline") for child in children]
+    return [int(p.parent.name) for p in started if b"serialwatch.agent" in p.read_bytes()]
+
+
 def test_a_configuration_without_a_port_is_not_taken_over(cable: Cable, tmp_path: Path) -> None:
     with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
         daemon.config.write_text("")  # as an editor leaves it for a moment

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from serialwatch.agent.skill_folder import failure_hints
 from serialwatch.agent.skills import Registry, load_skills
 from skill_maker import make_skill
 
@@ -234,3 +235,24 @@ def test_a_name_that_was_meant_is_found(tmp_path: Path) -> None:
 
 def _sha(root: Path) -> str:
     return load_skills([root]).skills["a-b"].sha
+
+
+@pytest.mark.parametrize(
+    ("section", "hints"),
+    [
+        ("- `timeout`: ask for less.", {"timeout": "ask for less."}),
+        ("- `crashed`, `bad_result`: leave it.", {"crashed": "leave it.", "bad_result": "leave it."}),
+        ("- `crashed` or `timeout`: wait.\n  Then go on.", dict.fromkeys(
+            ("crashed", "timeout"), "wait. Then go on.")),
+        ("Text before.\n\n- `denied`: a\n- `expired`: b\n\nText after.", {"denied": "a", "expired": "b"}),
+        ("- `denied`: a\n\n## More\n\n- `expired`: b", {"denied": "a"}),
+        ("- denied: a", {}),
+        ("- `denied`: " + "x" * 300, {"denied": "x" * 200}),
+    ],
+)  # fmt: skip
+def test_hints_are_read_from_the_text(section: str, hints: dict[str, str]) -> None:
+    assert failure_hints(f"# A\n\nText.\n\n## If it fails\n\n{section}\n") == hints
+
+
+def test_a_text_without_the_section_has_no_hints() -> None:
+    assert failure_hints("# A\n\n- `denied`: a\n") == {}

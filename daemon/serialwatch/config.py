@@ -287,6 +287,11 @@ def _problems(file: TomlFile, config: Config) -> list[str]:
             told.append(f"{file.path}:{file.line_of('port', name)}: {_bad_name(name)}")
         if port.name:
             told.append(f"{file.path}:{file.line_of('port', name, 'name')}: unknown key")
+        if port.elf and not Path(port.elf).is_absolute():
+            told.append(
+                f'{file.path}:{file.line_of("port", name, "elf")}: port "{name}": elf: '
+                f"must be a path from / on, not {port.elf!r}"
+            )
         if _UNSTABLE.fullmatch(port.device) and not port.allow_unstable:
             told.append(
                 f'{file.path}:{file.line_of("port", name, "device")}: port "{name}": '

@@ -15,9 +15,15 @@ async def run(ctx: SkillContext, params: dict[str, Any]) -> SkillResult:
         type=params.get("type"),
         limit=params["limit"],
     )
-    titles = "; ".join(memory["title"] for memory in found["memories"])
+    titles = "; ".join(map(_shown, found["memories"]))
     return SkillResult(
         "success",
         found,
         metadata={"no_data": found["no_data"], "summary": titles[:160] or "nothing remembered"},
     )
+
+
+def _shown(memory: dict[str, Any]) -> str:
+    """Return a memory in short, as it is cited."""
+    how = "" if memory["is_verified"] else ", unverified"
+    return f"{memory['ref']} [{memory['type']}, {memory['age']}{how}] {memory['title']}"

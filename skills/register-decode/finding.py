@@ -7,11 +7,21 @@ from collections.abc import Callable, Iterator
 
 from arm32 import decode_fsr
 from arm64 import decode_esr
-from cortexm import decode_bfsr, decode_cfsr, decode_hfsr, decode_mmfsr, decode_ufsr
+from cortexm import (
+    decode_bfsr,
+    decode_cfsr,
+    decode_exc_return,
+    decode_hfsr,
+    decode_mmfsr,
+    decode_sfsr,
+    decode_ufsr,
+)
 from decoded import Decoded
 from espressif import decode_rst, decode_rst_cause
 from linux import decode_exitcode
+from mips import decode_cause
 from riscv import decode_mcause
+from x86 import decode_pf
 from xtensa import decode_exccause
 
 MAX_LINE = 1000  # characters that are looked at
@@ -29,6 +39,10 @@ DECODERS: dict[str, Callable[[int], Decoded]] = {
     "rst": decode_rst,
     "rst_cause": decode_rst_cause,
     "exitcode": decode_exitcode,
+    "sfsr": decode_sfsr,
+    "exc_return": decode_exc_return,
+    "pf_error": decode_pf,
+    "mips_cause": decode_cause,
 }
 ALIASES = {
     "esr_el1": "esr",
@@ -78,6 +92,15 @@ def _found(line: str) -> Iterator[Decoded]:
     for match in _EXITCODE.finditer(line):
         yield decode_exitcode(int(match[1], 16))
 
+    for match in _PF_ERROR.finditer(line):
+        yield decode_pf(int(match[1], 16))
+    for match in _OOPS_X86.finditer(line):
+        yield decode_pf(int(match[1], 16))
+    for match in _MIPS_CAUSE.finditer(line):
+        yield decode_cause(int(match[1], 16))
+    for match in _EXC_RETURN.finditer(line):
+        yield decode_exc_return(int(match[1], 16))
+
 
 def _number(text: str) -> int:
     """Read a number as consoles print it: hexadecimal with 0x or leading zeros, else decimal."""
@@ -95,7 +118,7 @@ _FSR = re.compile(
     r"|unhandled (?:fault|prefetch abort): [^(]{3,60}\(0x([0-9a-f]{1,8})\))"
 )
 _CORTEX_M = re.compile(
-    _START + r"(CFSR|HFSR|MMFSR|MFSR|BFSR|UFSR)\s*[:=]\s*(?:0x)?([0-9a-f]{1,8})\b"
+    _START + r"(CFSR|HFSR|MMFSR|MFSR|BFSR|UFSR|SFSR)\s*[:=]\s*(?:0x)?([0-9a-f]{1,8})\b"
 )
 _MCAUSE = re.compile(_START + r"[ms]cause\s*[:=]\s*(0x[0-9a-f]{1,16}|[0-9a-f]{1,16})\b")
 _EXCCAUSE = re.compile(_START + r"exccause\s*[:=]?\s*(0x[0-9a-f]{1,8}|[0-9a-f]{1,8})\b")
@@ -104,4 +127,10 @@ _EXCEPTION_8266 = re.compile(
 )
 _RST = re.compile(r"\brst:0x([0-9a-f]{1,2})(?: ?\((\w+)\))?")
 _RST_CAUSE = re.compile(r"\brst cause:\s?(\d{1,2})(?:, ?boot mode:\((\d{1,2}))?")
+_PF_ERROR = re.compile(r"#PF: error_code\(0x([0-9a-f]{1,8})\)")
+_OOPS_X86 = re.compile(r"(?<!error: )\bOops: ([0-9a-f]{4}) \[#\d+\]")  # never ARM's
+_MIPS_CAUSE = re.compile(r"\bCause\s*:\s*([0-9a-f]{8})\s*\(ExcCode")
+_EXC_RETURN = re.compile(
+    r"(?i)\b(?:exc_return|lr|r14/lr|r14)\b[^0-9a-z]{0,8}(?:0x)?(ffffff[89a-f][014589cd])\b"
+)
 _EXITCODE = re.compile(r"\bexitcode=0x([0-9a-f]{1,8})\b")

@@ -12,7 +12,7 @@ async def run(ctx: SkillContext, params: dict[str, Any]) -> SkillResult:
     answer = await ctx.report.submit(params)
     if answer.get("accepted"):
         return SkillResult("success", answer, metadata={"summary": "the report is accepted"})
-    problems = answer.get("problems", [])
+    problems = answer.get("rejections", [])
     need = {"kind": "param", "params": ["conclusions"]}
     return SkillResult(
         "require_more",

@@ -14,9 +14,20 @@ from serialwatch.agent.device_text import readable
 from serialwatch.agent.line_shape import untimed
 from serialwatch.agent.queue import Phase
 from serialwatch.agent.reading import NOWHERE, read_case
+from serialwatch.agent.reasoning import (
+    MAX_STEPS,
+    tell_causes,
+    tell_chain,
+    tell_differences,
+    tell_intervals,
+    tell_neighbours,
+    tell_suspects,
+    tell_trends,
+)
 from serialwatch.agent.reflexes.choose import reflex_for
-from serialwatch.agent.reflexes.general import LIKELY, SURE, tell_anything
+from serialwatch.agent.reflexes.general import LIKELY, SURE, tell_anything, tell_line_before
 from serialwatch.agent.resets import tell_the_end
+from serialwatch.agent.suspects import chain_of, focused, suspects_of
 from serialwatch.agent.tools import Call, Tools
 from serialwatch.agent.verifier import verify
 from serialwatch.records import (
@@ -24,7 +35,6 @@ from serialwatch.records import (
     Claims,
     Cost,
     HitCount,
-    Hypothesis,
     Incident,
     Report,
     Verdict,
@@ -32,8 +42,6 @@ from serialwatch.records import (
 
 OFFLINE = "offline analyst"
 
-MAX_STEPS = 6
-MAX_HYPOTHESES = 4
 MAX_OTHERS = 3  # other rules of the incident that are told of
 
 log = logging.getLogger(__name__)
@@ -69,34 +77,37 @@ async def investigate(
 def reason(case: Case) -> Report:
     """Return what the lines of a case tell, not verified yet."""
     incident = case.incident
-    story = Story(case)
-    story.mark(case.fault, "first fault line")
-    try:
-        reflex_for(case)(case, story)
-    except Exception:  # a reflex met lines that its author did not think of
-        log.exception("incident %d: the reflex for %s failed", incident.id, incident.trigger)
-        story = Story(case)
-        story.mark(case.fault, "first fault line")
-        tell_anything(case, story)
+    suspects = suspects_of(case)
+    main = suspects[0]
+    case = focused(case, main)
+    story = _told_by_reflex(case)
     _name_panic(case, story)
+    tell_suspects(case, story, suspects)
+    links = chain_of(case, main)
+    tell_chain(case, story, main, links)
     _tell_old_words(case, story)
     told = _cited(case, story)
     end = tell_the_end(case, story)
     if end != "silent":  # that it was the last one tells nothing else of a line
         told = _cited(case, story)
+    tell_line_before(case, story)
+    tell_trends(case, story)
+    tell_differences(case, story)
     _tell_before(case, story)
     _tell_other_hits(case, story, told)
     _tell_recurrence(case, story)
-    _tell_neighbours(case, story)
-    _tell_causes(case, story)
-    _tell_limits(case, story)
+    tell_intervals(case, story)
+    tell_neighbours(case, story)
     verdict, confidence = _verdict(case, story)
+    tell_causes(case, story, main, links, is_confirmed=verdict == "confirmed")
+    _tell_limits(case, story)
+    root = links[-1].root if links else main
     return Report(
         incident=incident.id,
         revision=0,
         made_by=OFFLINE,
         title=_title(story.headline, end),
-        fault_class=incident.trigger,
+        fault_class=root.trigger,
         severity=incident.severity,
         verdict=verdict,
         confidence=confidence,
@@ -107,6 +118,21 @@ def reason(case: Case) -> Report:
         next_steps=tuple(story.steps[:MAX_STEPS]),
         not_checked=tuple(dict.fromkeys(story.not_checked)),
     )
+
+
+def _told_by_reflex(case: Case) -> Story:
+    """Return the story as the reflex for its fault tells it."""
+    incident = case.incident
+    story = Story(case)
+    story.mark(case.fault, "first fault line")
+    try:
+        reflex_for(case)(case, story)
+    except Exception:  # a reflex met lines that its author did not think of
+        log.exception("incident %d: the reflex for %s failed", incident.id, incident.trigger)
+        story = Story(case)
+        story.mark(case.fault, "first fault line")
+        tell_anything(case, story)
+    return story
 
 
 def bare_report(incident: Incident, previous: Report | None, why: str) -> Report:
@@ -230,75 +256,6 @@ def _tell_recurrence(case: Case, story: Story) -> None:
             [fault],
             results=[case.recalled_result],
         )
-
-
-def _tell_neighbours(case: Case, story: Story) -> None:
-    """Tell which other boards failed in the same second."""
-    fault = case.fault
-    lines = [x for i in case.around.neighbours if (x := case.neighbour_lines.get(i.id))]
-    if not lines:
-        return
-    for line in lines:
-        story.mark(line, "another board, same second")
-    own = [fault] if fault else []
-    alike = [
-        case.neighbour_lines[i.id]
-        for i in case.around.neighbours
-        if i.id in case.neighbour_lines and _have_a_common_cause(case.incident, i)
-    ]
-    others = ", ".join(dict.fromkeys(line.port for line in alike or lines))
-    if not alike:
-        text = f"{others} failed within the same second, but in another way: perhaps by chance."
-        story.conclude("observation", text, [*own, *lines])
-        return
-    story.conclude(
-        "inference",
-        f"It was not this board alone: {others} failed within the same second.",
-        [*own, *alike],
-    )
-    story.hypotheses.append(
-        Hypothesis(
-            case.incident.trigger,
-            "something the boards share: supply, hub, network or a test that drives them all",
-            0.5,
-            "open",
-        )
-    )
-
-
-def _have_a_common_cause(one: Incident, other: Incident) -> bool:
-    """Tell whether two boards failed alike, or both in a way that their surroundings explain."""
-    return one.trigger == other.trigger or all(
-        i.trigger.startswith("link.") or i.trigger.endswith(_FROM_OUTSIDE) for i in (one, other)
-    )
-
-
-_FROM_OUTSIDE = (".unexpected_reboot", ".brownout")
-_LIKELY = {"high": 0.5, "medium": 0.3, "low": 0.1}
-
-
-def _tell_causes(case: Case, story: Story) -> None:
-    """Add the known causes of the page, and what it says to do."""
-    cause = next((c for c in story.conclusions if c.kind == "cause"), None)
-    if cause is not None and _verdict(case, story)[0] == "confirmed":
-        story.hypotheses.insert(
-            0,
-            Hypothesis(case.incident.trigger, cause.claim, round(story.certainty, 2), "confirmed"),
-        )
-    if case.page is None:
-        story.unknowns.append("what usually causes this: there is no knowledge page for it")
-        return
-    for known in case.page.causes[:MAX_HYPOTHESES]:
-        score = _LIKELY.get(known.likely, 0.2)
-        story.hypotheses.append(Hypothesis(case.incident.trigger, known.text, score, "open"))
-    is_decoded = any(c.results for c in story.conclusions)
-    advice = [*case.page.do[:3], *(known.check for known in case.page.causes[:3])]
-    for text in advice:
-        if text and not (is_decoded and text.startswith("decode ")):
-            story.step(text)
-    del story.steps[MAX_STEPS - 1 :]
-    for text in case.page.never[:1]:
-        story.step(f"do not {text}")
 
 
 def _tell_limits(case: Case, story: Story) -> None:

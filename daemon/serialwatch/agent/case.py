@@ -53,6 +53,60 @@ class Recalled:
     fingerprint: str
     source: str  # human, rule or model
     evidence: tuple[str, ...] = ()  # e.g. dut1:L48213
+    priority: int = 0  # 0..5
+    updated: str = ""  # ISO 8601, "" if unknown
+    id: int = 0
+    type: str = ""  # preference, fact, task_result or snapshot
+    status: str = "active"  # proposed: nobody has confirmed it
+    by: str = ""  # the person who said it
+    incident: int = 0  # from which it was learned, 0: from none
+    port: str = ""  # that it is about, "" for the bench
+    is_disputed: bool = False  # another memory says something else
+    learned: int = 1  # how often
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """An incident of the same port, from before."""
+
+    id: int
+    trigger: str
+    title: str
+    first_seq: int
+    boot: int
+    opened_utc_ns: int
+    outcome: str  # "" if none is known
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """How often the same fault came, and at what intervals."""
+
+    times: int
+    shortest_s: float
+    median_s: float
+    longest_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What `incident-history` answered about the port."""
+
+    earlier: tuple[Earlier, ...] = ()  # newest first, none later than the incident
+    recurrence: Recurrence | None = None  # of the incident's own fault
+    result: str = ""  # id of the result that has them
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """How the boot of the fault differs from an earlier one, up to the fault."""
+
+    base: int  # number of the other boot
+    is_good: bool  # it is known to have gone well
+    new: tuple[Line, ...] = ()  # lines that only this boot has, the most telling first
+    missing: tuple[Line, ...] = ()  # lines of the other boot that are missing here
+    result: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +143,10 @@ class Case:
     recalled_result: str = ""  # id of the result that has them
     neighbour_lines: Mapping[int, Line] = field(default_factory=dict)  # by incident
     around: Surroundings = Surroundings()
+    pages: Mapping[str, Page] = field(default_factory=dict)  # by trigger, those that were read
+    history: History = History()
+    earlier_lines: Mapping[int, Line] = field(default_factory=dict)  # by incident
+    compared: Compared | None = None
 
     @property
     def fault(self) -> Line | None:
@@ -197,8 +255,12 @@ class Story:
         decoded: Iterable[Decoded] = (),
         knowledge: bool = False,
         results: Iterable[str] = (),
+        pages: Iterable[str] = (),
     ) -> None:
-        """Add a claim with the lines it rests on; without a line that says anything, none."""
+        """Add a claim with the lines it rests on; without a line that says anything, none.
+
+        `knowledge`: it uses words of the fault's own page; `pages` are further ones.
+        """
         evidence = tuple(cite(line) for line in _distinct(lines))
         if not evidence:
             return
@@ -211,7 +273,9 @@ class Story:
                 kind=kind,
                 claim=claim,
                 evidence=evidence,
-                knowledge=(page.id,) if knowledge and page else (),
+                knowledge=tuple(
+                    dict.fromkeys([*((page.id,) if knowledge and page else ()), *pages])
+                ),
                 results=tuple(dict.fromkeys([*(d.result for d in registers), *results])),
             )
         )

@@ -16,6 +16,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import select
 import selectors
 import signal
 import socket
@@ -28,6 +29,7 @@ from serialwatch.agent.sandbox import adopt_orphans, die_with_parent
 from serialwatch.agent.skill_process import run_job
 
 MAX_PACKET = 4096  # bytes
+ORPHANS_S = 1.0  # for ending what a skill has left behind
 
 
 class ForkServer:
@@ -114,12 +116,38 @@ class ForkServer:
             self._say({"ended": job, "status": status})
 
     def _kill_orphans(self) -> None:
-        """Kill what ended skills left running; where skills cannot fork there is nothing."""
-        children = Path("/proc/self/task") / str(os.getpid()) / "children"
-        with suppress(OSError):
-            for pid in map(int, children.read_text().split()):
-                if pid not in self._exits:
+        """Kill what ended skills left running; where skills cannot fork there is nothing.
+
+        What a killed one has started itself becomes our child only when it is gone, so we look
+        again until nothing is left.
+        """
+        end_s = time.monotonic() + ORPHANS_S
+        while (orphans := self._orphans()) and time.monotonic() < end_s:
+            for pid in orphans:
+                with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+            for pid in orphans:
+                self._wait(pid, end_s)
+
+    def _orphans(self) -> list[int]:
+        children = Path("/proc/self/task") / str(os.getpid()) / "children"
+        try:
+            return [pid for pid in map(int, children.read_text().split()) if pid not in self._exits]
+        except OSError:
+            return []
+
+    def _wait(self, pid: int, end_s: float) -> None:
+        """Take leave of a killed child, if it is gone in time."""
+        try:
+            gone = os.pidfd_open(pid)
+        except OSError:
+            return
+        try:
+            left_s = max(end_s - time.monotonic(), 0)
+            if select.select([gone], [], [], left_s)[0]:
+                os.waitpid(pid, os.WNOHANG)
+        finally:
+            os.close(gone)
 
     def _kill_all(self) -> None:
         for pid in self._pids.values():

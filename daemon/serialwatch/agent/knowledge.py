@@ -26,6 +26,9 @@ class Cause:
     text: str
     likely: str  # how often it is this one, in the page's own words
     check: str  # how to find out
+    rules: tuple[str, ...] = ()  # ids whose hit before the fault shows it; `pack.*` is any of one
+    lines: tuple[str, ...] = ()  # patterns of lines that show it
+    unless: tuple[str, ...] = ()  # patterns of lines that refute it
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +165,29 @@ def _list(head: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def _cause(value: object) -> Cause:
-    if not isinstance(value, dict) or not {"text", "likely", "check"} >= value.keys():
-        raise ValueError("each of causes has text, likely and check")
+    if not isinstance(value, dict) or not _OF_A_CAUSE >= value.keys():
+        raise ValueError(f"each of causes has text and perhaps {', '.join(sorted(_OF_A_CAUSE))}")
     return Cause(
-        _text(value, "text"), _line(value.get("likely", "")), _line(value.get("check", ""))
+        text=_text(value, "text"),
+        likely=_line(value.get("likely", "")),
+        check=_line(value.get("check", "")),
+        rules=tuple(_line(rule) for rule in _list(value, "rules")),
+        lines=tuple(_pattern(line) for line in _list(value, "lines")),
+        unless=tuple(_pattern(line) for line in _list(value, "unless")),
     )
+
+
+_OF_A_CAUSE = {"text", "likely", "check", "rules", "lines", "unless"}
+
+
+def _pattern(value: object) -> str:
+    """Return a pattern that can be searched for in a line."""
+    pattern = _line(value)
+    try:
+        re.compile(pattern)
+    except re.error as exc:
+        raise ValueError(f"{pattern!r} is no pattern: {exc}") from exc
+    return pattern
 
 
 def _line(value: object) -> str:

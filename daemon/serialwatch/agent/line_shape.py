@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
-from serialwatch.records import SEVERITIES, Severity
+from serialwatch.records import Severity
 
 MAX_SHAPE = 160  # characters
+MAX_REMEMBERED = 10_000  # lines of one scan; then it begins anew
+
+T = TypeVar("T")
 
 
 def untimed(text: str) -> str:
@@ -28,11 +33,29 @@ def level_of(text: str) -> Severity:
     return "note"
 
 
-def is_as_bad(text: str, level: Severity) -> bool:
-    """Return whether a line looks at least as bad as `level`."""
-    return SEVERITIES.index(level_of(text)) >= SEVERITIES.index(level)
+class Remembered(Generic[T]):
+    """What a function says of a line, remembered by the line without its digits.
+
+    For functions to which all digits, and all numbers after 0x, are alike, as they are to `shape`.
+    """
+
+    def __init__(self, of: Callable[[bytes], T]) -> None:
+        self._of = of
+        self._known: dict[bytes, T] = {}
+
+    def __call__(self, raw: bytes) -> T:
+        """Return what the function says of a line."""
+        key = (_HEX_BYTES.sub(b"0x0", raw) if b"0x" in raw else raw).translate(_DIGITS)
+        if (known := self._known.get(key)) is not None:
+            return known
+        if len(self._known) >= MAX_REMEMBERED:
+            self._known.clear()
+        found = self._known[key] = self._of(raw)
+        return found
 
 
+_DIGITS = bytes.maketrans(b"123456789", b"000000000")
+_HEX_BYTES = re.compile(rb"\b0x[0-9a-fA-F]+\b")
 _TIMES = re.compile(
     r"^(?:\s*(?:"
     r"\[\s*\d+\.\d+\s*\](?:\[\s*[TC]\d+\])?"  # Linux, with caller

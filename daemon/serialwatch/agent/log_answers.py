@@ -56,7 +56,7 @@ def answer_lines(archive: Archive, ask: LogAsk, now_utc_ns: int) -> LogAnswer:
     log = archive.log(ask.port)
     bounds, where = _where(archive, log, ask, now_utc_ns)
     if where is None:
-        return LogAnswer({**_nothing(ask.port, bounds), "lines": [], "next": None}, ())
+        return LogAnswer({**_nothing(ask.port, log, bounds), "lines": [], "next": None}, ())
     read = read_lines(log, where, _filter(ask), ask.limit)
     after: Json | None = None
     if read.next_first is not None:
@@ -69,11 +69,14 @@ def answer_lines(archive: Archive, ask: LogAsk, now_utc_ns: int) -> LogAnswer:
         "last": read.rows[-1].last_seq if read.rows else None,
         "lines": _rows(read.rows),
         "scanned": read.scanned,
+        "searched": [where.first, where.last],
         "next": after,
         "gaps": _gaps(log, read.lines[0].seq, read.lines[-1].seq) if read.lines else [],
         "log": list(bounds or ()),
         "no_data": not read.rows,
     }
+    if not read.rows:
+        body["why"] = f"no such line among L{where.first} to L{where.last}"
     return LogAnswer(body, read.lines)
 
 
@@ -82,7 +85,7 @@ def answer_stats(archive: Archive, ask: LogAsk, now_utc_ns: int) -> LogAnswer:
     log = archive.log(ask.port)
     bounds, where = _where(archive, log, ask, now_utc_ns)
     if where is None:
-        return LogAnswer({**_nothing(ask.port, bounds), "shapes": []}, ())
+        return LogAnswer({**_nothing(ask.port, log, bounds), "shapes": []}, ())
     found = read_stats(log, where, _filter(ask), ask.limit)
     body: Json = {
         "port": ask.port,
@@ -115,7 +118,7 @@ def _where(
         return None, None
     first, last = bounds
     if ask.boot is not None:
-        first, last = _boot(log, ask.boot, bounds)
+        first, last = boot_range(log, ask.boot, bounds)
     if ask.marker is not None:
         first = max(first, _marker(archive, ask))
     if ask.since is not None:
@@ -129,8 +132,13 @@ def _where(
     return bounds, LogRange(first, last, is_backward) if first <= last else None
 
 
-def _boot(log: LogView, number: int, bounds: tuple[int, int]) -> tuple[int, int]:
-    """Return the lines of a boot; 0 is what came before the first one that was seen."""
+def boot_range(log: LogView, number: int, bounds: tuple[int, int]) -> tuple[int, int]:
+    """Return the lines of a boot; 0 is what came before the first one that was seen.
+
+    Raises:
+        RefusedError: there is no such boot in the log.
+
+    """
     starts = [(boot, seq) for boot, seq, _ in log.boots()]
     if number == 0:
         return bounds[0], (starts[0][1] - 1 if starts else bounds[1])
@@ -201,5 +209,12 @@ def _shape(found: Shape) -> Json:
     }
 
 
-def _nothing(port: str, bounds: tuple[int, int] | None) -> Json:
-    return {"port": port, "first": None, "last": None, "log": list(bounds or ()), "no_data": True}
+def _nothing(port: str, log: LogView, bounds: tuple[int, int] | None) -> Json:
+    """Return that a range is empty, and what the log has instead."""
+    body: Json = {"port": port, "first": None, "last": None, "log": list(bounds or ())}
+    if bounds is None:
+        return {**body, "no_data": True, "why": "nothing was recorded on this port yet"}
+    ends = [next(log.lines(*bounds, 1, reverse=end), None) for end in (False, True)]
+    times = " to ".join(iso(line.utc_ns) for line in ends if line is not None)
+    why = f"the range is empty; the log has L{bounds[0]} to L{bounds[1]}, {times}"
+    return {**body, "no_data": True, "why": why}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from serialwatch.agent.device_text import readable, shortened
-from serialwatch.agent.line_shape import is_as_bad, level_of, shape, untimed
+from serialwatch.agent.line_shape import Remembered, level_of, shape, untimed
 from serialwatch.records import SEVERITIES, Line, Severity
 from serialwatch.store.log_reader import LogGap
 
@@ -18,7 +18,8 @@ MAX_SCANNED = 200_000  # lines looked at for one answer
 MAX_SERVED = 2_000  # lines in one answer, folded ones included
 MAX_SHAPES = 5_000  # told apart; what comes later is counted as a line only
 MAX_CHARS = 500  # of a line in an answer
-SCAN_S = 1.0
+SCAN_S = 1.0  # for numbers
+PAGE_S = 0.3  # for lines, which come in pages: other runs wait no longer for theirs
 
 _CHECK = 256  # lines between two looks at the clock
 
@@ -41,6 +42,11 @@ class LogView(Protocol):
     ) -> Iterator[Line]:
         """Yield lines in order of their numbers, or against it."""
 
+    def stretches(
+        self, words: Sequence[bytes], first: int, last: int, reverse: bool = False
+    ) -> Iterator[tuple[int, int, bool]]:
+        """Yield (first, last, whether one of `words` may stand there), side by side, in order."""
+
     def seq_at(self, utc_ns: int) -> int | None:
         """Return the number of the first line at or after a time."""
 
@@ -57,6 +63,9 @@ class LineFilter:
 
     level: Severity | None = None
     alternatives: tuple[tuple[bytes, ...], ...] = ()  # lower-case words; all of one must occur
+    level_of: Remembered[Severity] = field(
+        default_factory=lambda: Remembered(_level_of), compare=False, repr=False
+    )
 
     def passes(self, line: Line) -> bool:
         """Return whether the line is meant."""
@@ -64,7 +73,17 @@ class LineFilter:
             raw = line.raw.lower()
             if not any(all(word in raw for word in words) for words in self.alternatives):
                 return False
-        return self.level is None or is_as_bad(readable(line.raw[:MAX_CHARS]), self.level)
+        if self.level is None:
+            return True
+        raw = line.raw[:MAX_CHARS]
+        # A level such as <3> is a digit that tells.
+        level = _level_of(raw) if b"<" in raw else self.level_of(raw)
+        return SEVERITIES.index(level) >= SEVERITIES.index(self.level)
+
+    @property
+    def telling(self) -> tuple[bytes, ...]:
+        """Return words of which a line that is meant has at least one."""
+        return tuple(max(words, key=len) for words in self.alternatives)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +172,8 @@ def read_lines(view: LogView, where: LogRange, wanted: LineFilter, limit: int) -
     rows: list[Row] = []
     served: list[Line] = []
     scanned, at = 0, None
-    clock = _Clock()
-    for line in view.lines(where.first, where.last, reverse=where.is_backward):
-        if scanned >= MAX_SCANNED or (scanned % _CHECK == 0 and clock.is_over()):
-            break
-        if wanted.passes(line):
+    for line, seq in _looked_at(view, where, wanted):
+        if line is not None:
             row = _row(line)
             if rows and _is_repeat(rows[-1], row):
                 rows[-1] = _folded(rows[-1], row)
@@ -166,7 +182,8 @@ def read_lines(view: LogView, where: LogRange, wanted: LineFilter, limit: int) -
             else:
                 rows.append(row)
             served.append(line)
-        scanned, at = scanned + 1, line.seq
+        scanned += abs(seq - at) if at is not None else 1
+        at = seq
         if len(served) >= MAX_SERVED:
             break
     if where.is_backward:
@@ -182,10 +199,36 @@ def read_lines(view: LogView, where: LogRange, wanted: LineFilter, limit: int) -
     )
 
 
+def _looked_at(
+    view: LogView, where: LogRange, wanted: LineFilter
+) -> Iterator[tuple[Line | None, int]]:
+    """Yield the lines that are meant, and (None, number) for what was looked at in vain.
+
+    It ends with the range or when the limits are reached.
+    """
+    clock = _Clock(PAGE_S)
+    back = where.is_backward
+    whole = [(where.first, where.last, True)]
+    stretches = (
+        view.stretches(wanted.telling, where.first, where.last, back) if wanted.telling else whole
+    )
+    number = 0
+    for first, last, may_be in stretches:
+        lines = view.lines(first, last, reverse=back) if may_be else ()
+        for line in lines:
+            if number >= MAX_SCANNED or (number and number % _CHECK == 0 and clock.is_over()):
+                return
+            number += 1
+            yield (line if wanted.passes(line) else None), line.seq
+        yield None, first if back else last
+        if clock.is_over():
+            return
+
+
 def read_stats(view: LogView, where: LogRange, wanted: LineFilter, limit: int) -> LogStats:
     """Return the numbers of the range, with its `limit` most frequent shapes."""
     tally = _Tally()
-    clock = _Clock()
+    clock = _Clock(SCAN_S)
     scanned, at = 0, None
     is_complete = True
     for line in view.lines(where.first, where.last, reverse=where.is_backward):
@@ -202,8 +245,8 @@ def read_stats(view: LogView, where: LogRange, wanted: LineFilter, limit: int) -
 
 
 class _Clock:
-    def __init__(self) -> None:
-        self._end = time.monotonic() + SCAN_S
+    def __init__(self, limit_s: float) -> None:
+        self._end = time.monotonic() + limit_s
 
     def is_over(self) -> bool:
         return time.monotonic() > self._end
@@ -216,6 +259,7 @@ class _Tally:
     levels: Counter[Severity] = field(default_factory=Counter)
     seconds: Counter[int] = field(default_factory=Counter)  # lines by second
     shapes: dict[str, Shape] = field(default_factory=dict)
+    shape_of: Remembered[str] = field(default_factory=lambda: Remembered(_shape_of))
     boots: dict[int, int] = field(default_factory=dict)
     silence_ns: int = 0
     silence_after: int = 0
@@ -224,12 +268,11 @@ class _Tally:
     previous: Line | None = None
 
     def add(self, line: Line) -> None:
-        text = readable(line.raw[:MAX_CHARS])
         self.lines += 1
         self.bytes += len(line.raw) + 1
         self.seconds[line.utc_ns // 1_000_000_000] += 1
         self.boots[line.boot] = min(line.seq, self.boots.get(line.boot, line.seq))
-        self._shape(text, line)
+        self._shape(line)
         if self.previous is not None:
             self._pause(*sorted((self.previous, line), key=lambda x: x.seq))
         self.previous = line
@@ -238,15 +281,15 @@ class _Tally:
         if self.newest is None or line.seq > self.newest.seq:
             self.newest = line
 
-    def _shape(self, text: str, line: Line) -> None:
-        form = shape(text)
+    def _shape(self, line: Line) -> None:
+        form = self.shape_of(line.raw[:MAX_CHARS])
         if (known := self.shapes.get(form)) is not None:
             # Lines come in one order: the new one is at one of the ends.
             first, last = (line, known.last) if line.seq < known.first.seq else (known.first, line)
             self.shapes[form] = Shape(form, known.count + 1, known.level, first, last)
             self.levels[known.level] += 1
             return
-        level = level_of(text)
+        level = level_of(readable(line.raw[:MAX_CHARS]))
         self.levels[level] += 1
         if form and len(self.shapes) < MAX_SHAPES:
             self.shapes[form] = Shape(form, 1, level, line, line)
@@ -277,6 +320,14 @@ class _Tally:
             boots=tuple(sorted(self.boots.items())),
             is_complete=is_complete,
         )
+
+
+def _level_of(raw: bytes) -> Severity:
+    return level_of(readable(raw))
+
+
+def _shape_of(raw: bytes) -> str:
+    return shape(readable(raw))
 
 
 def _row(line: Line) -> Row:

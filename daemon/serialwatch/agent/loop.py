@@ -1,45 +1,55 @@
-"""Let a model investigate after the offline analyst: rounds of skills, then a checked report.
+"""Let a model investigate: rounds of skills, then a checked report.
 
 Whatever the model or its endpoint does, the run ends within its limits; without a report that
-passes the verifier the baseline stands, and `reason` says why.
+passes the verifier the baseline stands, and `reason` says why. All that a round needs to know is
+in the state, which is handed to `keep` before each round and after each step.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import logging
-import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 
-from serialwatch.agent.actions import Action, actions_of
-from serialwatch.agent.case import Case
-from serialwatch.agent.draft import DraftError, read_draft
-from serialwatch.agent.model import ChatModel, Completion, ModelError, ToolsRefusedError
-from serialwatch.agent.prompt import (
-    REPORT_SKILL,
-    Mode,
-    Scene,
-    Turn,
-    messages_for,
-    note_of,
-    result_text,
-    tools_for,
-)
-from serialwatch.agent.results import SENTENCES, Code, error_code
+from serialwatch.agent.acting import INVALID, Acting
+from serialwatch.agent.actions import Action, action_schema, conversation, read_reply
+from serialwatch.agent.choice import REPORT_SKILL, Offer, choose
+from serialwatch.agent.completion import Completion
+from serialwatch.agent.controls import control_tools
+from serialwatch.agent.desk import Desk, added_to_baseline, cited_skills
+from serialwatch.agent.device_text import readable, shortened
+from serialwatch.agent.goal import Goal
+from serialwatch.agent.guards import is_stuck
+from serialwatch.agent.hiding_model import HidingModel
+from serialwatch.agent.model import ModelError, ToolsRefusedError
+from serialwatch.agent.past_start import start_to_json, told_by
+from serialwatch.agent.plan import default_plan, judge_steps, missing_of, suspicions_of
+from serialwatch.agent.prompt import Prompt, PromptTooLongError, Scene, build_prompt
 from serialwatch.agent.role import Role
+from serialwatch.agent.run_state import Decision, Mode, RunState, Turn, ranges_of
+from serialwatch.agent.shown import marked_text, note_of, one_line, result_text
 from serialwatch.agent.skill import Skill
-from serialwatch.agent.tools import Call, Tools
-from serialwatch.agent.trace import ModelRun, Round, RoundKind
-from serialwatch.agent.verifier import Rejection, verify
-from serialwatch.records import Cost, Incident, Report
-from serialwatch.wire import Json
+from serialwatch.agent.tokens import Estimator
+from serialwatch.agent.tools import Tools
+from serialwatch.agent.trace import ModelRun, Round, RoundKind, RunStatus
+from serialwatch.agent.when import Situation
+from serialwatch.records import Cost
 
-MAX_CALLS = 5  # skill calls a round
 ANSWER_TOKENS = 1_200  # of one answer
+REFLECT_AT = 4  # the round that looks back, if none did before
+MAX_UNREADABLE = 3  # replies in a row that are no action
+MAX_INVALID = 2  # rounds in a row with nothing but calls that cannot be done
+MAX_QUOTED = 300  # characters of a reply that is shown again
+
+_WORDS = {
+    "unknown_skill": "there is no such skill",
+    "not_offered": "it is not offered now",
+    "denied": "it is not allowed",
+    "invalid_args": "its parameters are wrong",
+}
+
+Keep = Callable[[RunState, Sequence[Round], Tools], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
@@ -53,56 +63,14 @@ class Limits:
     report_tokens: int = 6_000  # of these, kept for the report
     seconds: float = 90.0
     report_seconds: float = 20.0  # of these, kept for the report
+    context_tokens: int = 6_144  # of the model
 
 
 NORMAL = Limits()
 
 
-class Desk:
-    """Takes the report that the skill `report-write` hands in, and checks it."""
-
-    def __init__(self, incident: Incident, baseline: Report, made_by: str) -> None:
-        self.accepted: Report | None = None
-        self.rejections: tuple[Rejection, ...] = ()  # of the last draft that was sent back
-        self.drafts = 0
-        self.hopeless = ""  # no draft will be accepted any more, and why
-        self._incident = incident
-        self._baseline = baseline
-        self._made_by = made_by
-        self._tools: Tools | None = None
-
-    def open(self, tools: Tools) -> None:
-        """Begin: reports are checked against what `tools` have read."""
-        self._tools = tools
-
-    async def submit(self, body: Json) -> Json:
-        """Check a report and return what the model has to know; the first draft may come back."""
-        if self._tools is None:
-            raise RuntimeError("the desk is not open")
-        try:
-            draft = read_draft(body, self._baseline, self._made_by)
-        except DraftError as exc:
-            return _sent_back(Rejection("report", "G1", problem) for problem in exc.problems)
-        self.drafts += 1
-        tools = self._tools
-        checked = verify(draft, tools.ledger, tools.results, self._incident, tools.pages)
-        verified = len(checked.report.conclusions)
-        if checked.dropped and self.drafts == 1:
-            self.rejections = checked.dropped
-            return _sent_back(checked.dropped)
-        if not verified:
-            self.hopeless = (
-                f"none of its {len(draft.conclusions)} claims is carried by the lines it cites"
-            )
-            return _sent_back(checked.dropped)
-        self.rejections = ()
-        self.accepted = checked.report
-        return {"accepted": True, "verified": verified, "dropped": len(checked.dropped)}
-
-
-def _sent_back(rejections: Iterable[Rejection]) -> Json:
-    rows = [{"id": no.id, "code": no.code, "why": no.why} for no in rejections]
-    return {"accepted": False, "rejections": rows}
+async def keep_nothing(state: RunState, rounds: Sequence[Round], tools: Tools) -> None:
+    """Keep nothing: for a run that nobody will go on with."""
 
 
 class _GiveUp(Exception):  # noqa: N818  (the run is over, nothing failed)
@@ -114,266 +82,383 @@ class Loop:
 
     def __init__(
         self,
-        case: Case,
-        baseline: Report,
-        model: ChatModel,
+        goal: Goal,
+        model: HidingModel,
         tools: Tools,
         desk: Desk,
         skills: Sequence[Skill],
         role: Role,
+        state: RunState,
+        *,
         limits: Limits = NORMAL,
+        estimator: Estimator | None = None,
+        keep: Keep = keep_nothing,
+        may_ask: bool = False,  # a person can be asked, and the run goes on with the answer
     ) -> None:
-        self._limits = limits
-        self._case = case
-        self._baseline = baseline
+        self._goal = goal
         self._model = model
         self._tools = tools
         self._desk = desk
-        self._skills = tuple(s for s in skills if s.name in role.skills and s.has_main)
+        self._skills = tuple(s for s in skills if s.is_for(role.name, role.skills) and s.has_main)
+        self._names = frozenset(s.name for s in self._skills)
         self._role = role
-        self._nonce = secrets.token_hex(2)
-        self._mode: Mode = "native"
-        self._turns: list[Turn] = []
+        self._state = state
+        self._limits = limits
+        self._estimator = estimator or Estimator()
+        self._keep = keep
+        self._may_ask = may_ask
+        self._read = frozenset[tuple[str, int]]()  # lines, at the end of the last round
         self._rounds: list[Round] = []
-        self._tokens = 0
-        self._last_tokens = 0  # of the last round: the next one will not be cheaper
-        self._seen: dict[str, Call] = {}  # calls made, by what they ask
-        self._repeats = 0
-        self._invalid = 0  # in a row
-        self._nudged = False
-        self._remark = ""
+        self._acting = Acting(
+            goal,
+            tools,
+            self._skills,
+            state,
+            last_round=limits.rounds,
+            saved=self._saved,
+            may_ask=may_ask,
+        )
         self._began = self._until = 0.0  # of the loop's time
+        self._spent_s = state.seconds  # before this part of the run
+        self._spent = (state.tokens, state.price)  # likewise
 
     async def run(self) -> ModelRun:
         """Return what came of it, within the limits of a run."""
+        state = self._state
         self._began = asyncio.get_running_loop().time()
-        self._until = self._began + self._limits.seconds
-        self._desk.open(self._tools)
+        self._until = self._began + max(self._limits.seconds - self._spent_s, 0.0)
+        self._desk.open(self._goal, self._tools, state)
+        self._prepare()
         reason = ""
         try:
             async with asyncio.timeout_at(self._until):
-                while self._desk.accepted is None:
+                while self._desk.accepted is None and self._acting.inquiry is None:
                     await self._round()
-        except (ModelError, _GiveUp) as exc:
+        except (ModelError, PromptTooLongError, _GiveUp) as exc:
             reason = str(exc)
         except TimeoutError:
             reason = f"no report within {self._limits.seconds:g} s"
+        return self._ended(reason)
+
+    def _prepare(self) -> None:
+        """Begin with the offline analyst's hypotheses and a plan made in code."""
+        state = self._state
+        if not state.rounds:
+            state.setup = start_to_json(
+                self._goal, asdict(self._limits), self._estimator.factor, may_ask=self._may_ask
+            )
+        self._note_reads()
+        if not state.suspicions:
+            state.suspicions = suspicions_of(self._goal)
+        state.missing = missing_of(self._goal, self._tools, self._names)
+        if not state.plan:
+            state.plan = default_plan(state, self._goal, self._names)
+
+    def _ended(self, reason: str) -> ModelRun:
+        state, desk = self._state, self._desk
+        self._note_time()
+        report, status = desk.accepted, RunStatus.DONE
+        if report is not None:
+            state.cited = cited_skills(report, self._tools.calls)
+            reason = ""
+            not_checked = dict.fromkeys([*report.not_checked, *state.missing])
+            report = replace(report, not_checked=tuple(not_checked))
+        elif self._acting.inquiry is not None:
+            status = RunStatus.WAITING
+            reason = f"it waits for an answer: {self._acting.inquiry.question}"
+        else:
+            status = RunStatus.BASELINE
+            made_by = f"model {self._model.endpoint.model}, unfinished"
+            report = added_to_baseline(self._goal.baseline, state.best, made_by)
+            if report is not None:
+                unknowns = dict.fromkeys([*report.unknowns, *state.missing])
+                report = replace(report, unknowns=tuple(unknowns))
+                status = RunStatus.PARTIAL
+                held = len(report.conclusions) - len(self._goal.baseline.conclusions)
+                claims = "1 claim" if held == 1 else f"{held} claims"
+                reason = f"{reason}; {claims} of its draft held and stand with the baseline's"
+                state.cited = cited_skills(report, self._tools.calls)
+        if status is not RunStatus.WAITING:
+            state.turns = []  # nobody goes on with it; each prompt is stored with its round
         if reason:
-            log.info("incident %d: the baseline stands: %s", self._case.incident.id, reason)
+            log.info("%s: the baseline stands: %s", self._goal.name, reason)
         return ModelRun(
-            report=self._report() if not reason else None,
+            report=replace(report, cost=self._cost(reason)) if report else None,
             reason=reason,
+            status=status,
+            state=state,
             rounds=tuple(self._rounds),
-            tokens=self._tokens,
-            notes=tuple(note for turn in self._turns for note in turn.notes),
+            inquiry=self._acting.inquiry,
         )
 
-    def _report(self) -> Report | None:
-        accepted = self._desk.accepted
-        if accepted is None:
-            return None
-        cost = Cost(
+    def _cost(self, reason: str) -> Cost:
+        state = self._state
+        return Cost(
             skills=len(self._tools.calls),
-            model_calls=len(self._rounds),
-            tokens=self._tokens,
-            seconds=round(asyncio.get_running_loop().time() - self._began, 3),
+            model_calls=state.answered,
+            tokens=state.tokens,
+            price=round(state.price, 6),
+            seconds=round(state.seconds, 3),
             model=self._model.endpoint.model,
+            reason=reason,
         )
-        return replace(accepted, cost=cost)
 
     async def _round(self) -> None:
-        n = len(self._rounds) + 1
-        limits = self._limits
+        state, limits = self._state, self._limits
+        n = state.rounds + 1
         if n > limits.rounds:
             raise _GiveUp(f"no report in {limits.rounds} rounds")
         if self._desk.hopeless:
             raise _GiveUp(self._desk.hopeless)
-        is_last = self._must_report(n)
-        scene = Scene(
-            role=self._role,
-            case=self._case,
-            baseline=self._baseline,
-            skills=self._offered(is_last),
-            nonce=self._nonce,
-            mode=self._mode,
-            turns=tuple(self._turns),
-            is_last=is_last,
-            rejections=self._desk.rejections,
-            remark=self._remark,
-        )
-        prompt = messages_for(scene)
-        if self._tokens + max(_estimate(prompt) + ANSWER_TOKENS, self._last_tokens) > limits.tokens:
+        for late in self._tools.take_late():
+            state.add_call(note_of(late))
+            shown = result_text(late, state.nonce)
+            state.remark = f"{state.remark}\nA long job has ended:\n{shown}".strip()
+        scene = self._scene(n)
+        kind = self._kind(scene.is_last)
+        state.rounds = n
+        prompt = build_prompt(state, scene, self._estimator, limits.context_tokens)
+        if state.tokens + max(prompt.tokens + ANSWER_TOKENS, state.last_tokens) > limits.tokens:
+            state.rounds -= 1
             raise _GiveUp(f"its budget of {limits.tokens} tokens is spent")
-        kind = self._kind(is_last)
-        self._remark = ""
+        state.reflections += scene.reflects
+        state.offered = list(dict.fromkeys([*state.offered, *(s.name for s in scene.offer.full)]))
+        await self._saved()
         try:
-            completion = await self._model.complete(
-                prompt,
-                tools=tools_for(scene.skills) if self._mode == "native" else (),
+            completion = await self._complete(prompt, scene)
+        except ToolsRefusedError:
+            if state.mode == "json":
+                raise
+            state.rounds -= 1
+            self._to_json_mode()
+            return
+        state.remark = ""
+        state.answered += 1
+        state.last_tokens = completion.tokens
+        if completion.is_counted:
+            self._estimator.learn(
+                prompt.messages, prompt.tools, state.nonce, completion.prompt_tokens
+            )
+        outcome, since, mode = "given up", len(self._tools.calls), state.mode
+        try:
+            outcome = await self._act(completion, scene, kind)
+        finally:
+            told = _traced(n, kind, mode, prompt, completion, outcome)
+            # The store keeps prompts and answers as they were sent.
+            hidden = self._model.hidden
+            self._rounds.append(
+                replace(told, prompt=hidden(told.prompt), response=hidden(told.response))
+            )
+            self._look_again(since)
+            await self._saved()
+
+    def _scene(self, n: int) -> Scene:
+        state = self._state
+        is_last = self._must_report(n)
+        offer = self._offer(is_last)
+        return Scene(
+            role=self._role,
+            goal=self._goal,
+            offer=offer,
+            controls=() if is_last else tuple(control_tools(state, offer)),
+            is_last=is_last,
+            reflects=not is_last and not state.reflections and self._is_time_to_reflect(n),
+        )
+
+    async def _complete(self, prompt: Prompt, scene: Scene) -> Completion:
+        state = self._state
+        names = [tool["function"]["name"] for tool in (*scene.offer.tools, *scene.controls)]
+        try:
+            return await self._model.complete(
+                prompt.messages,
+                tools=prompt.tools,
+                tool_choice=REPORT_SKILL if scene.is_last and prompt.tools else "",
+                schema=action_schema(names) if state.mode == "json" else None,
                 max_tokens=ANSWER_TOKENS,
                 until=self._until,
             )
-        except ToolsRefusedError:
-            if self._mode == "json":
-                raise
-            self._mode = "json"
-            self._turns.clear()
-            return
-        self._tokens += completion.tokens
-        self._last_tokens = completion.tokens
-        outcome = "given up"
-        try:
-            outcome = await self._act(completion, scene, n)
         finally:
-            self._rounds.append(_traced(n, kind, self._mode, prompt, completion, outcome))
+            self._note_cost()
 
     def _must_report(self, n: int) -> bool:
+        state, limits = self._state, self._limits
         left_s = self._until - asyncio.get_running_loop().time()
         return (
-            n >= self._limits.rounds
-            or bool(self._desk.rejections)
-            or self._repeats >= 2
-            or left_s < self._limits.report_seconds
-            or self._tokens + max(self._last_tokens, ANSWER_TOKENS)
-            > self._limits.tokens - self._limits.report_tokens
+            n >= limits.rounds
+            or bool(state.rejections)
+            or is_stuck(state)
+            or left_s < limits.report_seconds
+            or state.tokens + max(state.last_tokens, ANSWER_TOKENS)
+            > limits.tokens - limits.report_tokens
         )
 
-    def _offered(self, is_last: bool) -> tuple[Skill, ...]:
-        return tuple(s for s in self._skills if not is_last or s.name == REPORT_SKILL)
+    def _is_time_to_reflect(self, n: int) -> bool:
+        state = self._state
+        top = state.suspicions[0] if state.suspicions else None
+        return (
+            n >= REFLECT_AT
+            or state.failures >= 2
+            or (top is not None and top.status == "refuted" and bool(state.plans))
+            or state.tokens > self._limits.tokens / 2
+        )
+
+    def _offer(self, is_last: bool) -> Offer:
+        state, goal = self._state, self._goal
+        if is_last:
+            return Offer(tuple(s for s in self._skills if s.name == REPORT_SKILL), ())
+        incident = goal.incident
+        lines = goal.case.block if goal.case else goal.shown
+        now = Situation(
+            trigger=incident.trigger if incident else "",
+            fault_class=goal.baseline.fault_class,
+            tags=frozenset(goal.tags),
+            lines=tuple(readable(line.raw) for line in lines[:20]),
+        )
+        usable = [s for s in self._skills if s.name not in state.withdrawn]
+        return choose(usable, self._role.name, now, goal.text, found=state.found)
 
     def _kind(self, is_last: bool) -> RoundKind:
-        if self._desk.rejections:
+        state = self._state
+        if state.rejections:
             return "redraft"
-        if self._remark:
-            return "nudge"
-        if self._invalid:
+        if state.unreadable or state.invalid:
             return "repair"
+        if state.silent:
+            return "nudge"
         return "draft" if is_last else "act"
 
-    async def _act(self, completion: Completion, scene: Scene, n: int) -> str:
+    async def _act(self, completion: Completion, scene: Scene, kind: RoundKind) -> str:
         """Do what the model wants, and keep both for the next prompt; return what came of it."""
-        actions = actions_of(completion)
-        if not actions:
+        state = self._state
+        reading = read_reply(completion, state.mode == "json")
+        if reading.problem:
+            return self._unreadable(completion, reading.problem)
+        if not reading.actions:
             return self._talked(completion)
+        state.silent = state.unreadable = 0
         answers: list[str] = []
-        notes: list[str] = []
         outcomes: list[str] = []
-        for at, action in enumerate(actions):
-            text, note, outcome = await self._one(action, scene, n, at)
+        self._acting.begin(len(reading.actions))
+        for at, action in enumerate(reading.actions):
+            text, outcome = await self._acting.do(action, reading, scene, at)
             answers.append(text)
-            notes.append(note)
             outcomes.append(outcome)
-        self._turns.append(Turn(_conversation(completion, actions, answers, self._mode),
-                                tuple(notes)))  # fmt: skip
-        if self._desk.accepted is None and self._invalid >= 2:
-            raise _GiveUp(f"it asked twice for what cannot be done: {notes[-1]}")
-        return ", ".join(dict.fromkeys(outcomes))
+        tried = [outcome for outcome in outcomes if outcome != "quota_turn"]
+        state.invalid = state.invalid + 1 if all(o in INVALID for o in tried) else 0
+        state.add_turn(Turn(conversation(completion, reading.actions, answers)))
+        told = ", ".join(dict.fromkeys(outcomes))
+        names = ", ".join(shortened(one_line(a.skill or "a question"), 48) for a in reading.actions)
+        why = next((a.why for a in reading.actions if a.why), completion.text)
+        decision = Decision(state.rounds, kind, names, shortened(one_line(why), 200), told)
+        state.decisions = [*state.decisions, decision]
+        if (
+            self._desk.accepted is None
+            and self._acting.inquiry is None
+            and state.invalid >= MAX_INVALID
+        ):
+            self._give_up_or_ask(reading.actions[-1], outcomes[-1], scene)
+        return told
+
+    def _give_up_or_ask(self, action: Action, outcome: str, scene: Scene) -> None:
+        """Two rounds with nothing that could be done: a person may know better."""
+        what = f"{shortened(one_line(action.skill), 48)}: {_WORDS.get(outcome, outcome)}"
+        is_report = action.skill == REPORT_SKILL or scene.is_last
+        said = f"asked twice for what cannot be done ({what})"
+        if is_report or not self._acting.ask(f"The model {said}. What should it look at?"):
+            raise _GiveUp(f"it {said}")
+        self._state.invalid = 0
 
     def _talked(self, completion: Completion) -> str:
-        """The reply is neither a call nor an end: once, ask again."""
-        if self._nudged:
-            raise _GiveUp("it answered without a call and without a report")
-        self._nudged = True
-        cut_off = " It was cut off at its length; be shorter." if (
-            completion.finish_reason == "length") else ""  # fmt: skip
-        self._remark = (
+        """The reply is neither a call nor an end: once, ask again; then ask for JSON."""
+        state = self._state
+        state.silent += 1
+        if state.silent >= 2:
+            if not state.calls:
+                self._model.ignores_tools()
+            self._to_json_mode()
+            return "prose"
+        cut_off = _cut_off(completion)
+        state.remark = (
             "The last reply was neither a call nor a report, so nothing happened."
             f"{cut_off} Call a skill, or end with `{REPORT_SKILL}`."
         )
         text = completion.text[:2000] or "(nothing)"
-        self._turns.append(Turn(({"role": "assistant", "content": text},), ()))
+        state.add_turn(Turn(({"role": "assistant", "content": text},)))
         return "prose"
 
-    async def _one(self, action: Action, scene: Scene, n: int, at: int) -> tuple[str, str, str]:
-        """Run one action; return the answer for the model, a note and the outcome."""
-        if at >= MAX_CALLS:
-            return _refused(action, "quota_turn")
-        offered = {skill.name for skill in scene.skills}
-        if action.skill not in offered:
-            self._invalid += 1
-            known = action.skill in {skill.name for skill in self._skills}
-            names = ", ".join(sorted(offered))
-            return _refused(action, "not_offered" if known else "unknown_skill", names)
-        if action.params is None:
-            self._invalid += 1
-            return _refused(action, "invalid_args", action.problem)
-        key = _key(action.skill, action.params)
-        if (earlier := self._seen.get(key)) is not None and action.skill != REPORT_SKILL:
-            self._repeats += 1
-            text = f"Same as {earlier.id}, nothing new since.\n{result_text(earlier, self._nonce)}"
-            return text, f"{note_of(earlier)} (again)", "repeated"
-        call = await self._tools.call(action.skill, action.params, n)
-        code = error_code(call.result)
-        if code == "invalid_args":
-            self._invalid += 1
-        else:
-            self._invalid = 0
-            self._seen[key] = call
-        return result_text(call, self._nonce), note_of(call), code or call.result.status
+    def _to_json_mode(self) -> None:
+        """Go on without native calls; what was said in them cannot be shown any more."""
+        self._state.mode = "json"
+        self._state.turns.clear()
 
-
-def _refused(action: Action, code: Code, detail: str = "") -> tuple[str, str, str]:
-    words = f"{SENTENCES[code]} {detail}".strip()
-    shown = "".join(c if c.isprintable() else " " for c in action.skill)[:64]
-    return words, f"- {shown} -> {code}", code
-
-
-def _key(skill: str, params: Mapping[str, Any]) -> str:
-    whole = json.dumps([skill, params], sort_keys=True, default=str)
-    return hashlib.sha256(whole.encode()).hexdigest()
-
-
-def _conversation(
-    completion: Completion, actions: Sequence[Action], answers: Sequence[str], mode: Mode
-) -> tuple[Json, ...]:
-    """Return the messages of a round; each native call gets its answer."""
-    if mode == "json" or not completion.calls:
-        return (
-            {"role": "assistant", "content": completion.text[:4000]},
-            *({"role": "user", "content": f"Result:\n{text}"} for text in answers),
+    def _unreadable(self, completion: Completion, problem: str) -> str:
+        """Tell exactly what is wrong, and let the model write it again."""
+        state = self._state
+        state.unreadable += 1
+        if state.unreadable >= MAX_UNREADABLE:
+            raise _GiveUp(
+                f"{MAX_UNREADABLE} replies in a row could not be read; the last: {problem}"
+            )
+        quoted = marked_text(state.nonce, "reply", completion.text[:MAX_QUOTED] or "(nothing)")
+        state.remark = (
+            f"The last reply could not be read: {problem}.{_cut_off(completion)} It began:\n"
+            f"{quoted}\nAnswer again, with exactly one JSON object and nothing else."
         )
-    calls = [
-        {
-            "id": action.call_id,
-            "type": "function",
-            "function": {"name": call.name, "arguments": _short(call.arguments)},
-        }
-        for action, call in zip(actions, completion.calls, strict=True)
-    ]
-    return (
-        {"role": "assistant", "content": completion.text[:2000] or None, "tool_calls": calls},
-        *(
-            {"role": "tool", "tool_call_id": action.call_id, "content": text}
-            for action, text in zip(actions, answers, strict=True)
-        ),
-    )
+        return "unreadable"
+
+    def _look_again(self, since: int) -> None:
+        """See in code how far the plan has come, and what is still missing."""
+        state = self._state
+        state.missing = missing_of(self._goal, self._tools, self._names)
+        judge_steps(state, self._goal, self._tools, since)
+        self._note_reads()
+
+    def _note_reads(self) -> None:
+        """Note which lines are new since the last time."""
+        state, read = self._state, frozenset(self._tools.ledger)
+        if fresh := read - self._read:
+            state.reads.append((state.rounds, ranges_of(tuple(fresh))))
+            state.ledger = ranges_of(tuple(read))
+        self._read = read
+        known = {n for n, _ in state.told}
+        state.told += [(c.n, told_by(c)) for c in self._tools.calls if c.n not in known]
+
+    def _note_cost(self) -> None:
+        """Count what was billed: answers that came back broken and the steps of skills, too."""
+        tokens, price = self._spent
+        account = self._model.account
+        self._state.tokens, self._state.price = tokens + account.tokens, price + account.price
+
+    def _note_time(self) -> None:
+        self._state.seconds = self._spent_s + asyncio.get_running_loop().time() - self._began
+
+    async def _saved(self) -> None:
+        self._note_time()
+        await self._keep(self._state, self._rounds, self._tools)
+
+
+def _cut_off(completion: Completion) -> str:
+    is_cut = completion.finish_reason == "length"
+    return " It was cut off at its length; be shorter." if is_cut else ""
 
 
 def _traced(
-    n: int, kind: RoundKind, mode: Mode, prompt: Sequence[Json], done: Completion, outcome: str
+    n: int, kind: RoundKind, mode: Mode, prompt: Prompt, done: Completion, outcome: str
 ) -> Round:
     response = {
         "text": done.text,
-        "calls": [{"name": c.name, "arguments": c.arguments} for c in done.calls],
+        "calls": [{"id": c.id, "name": c.name, "arguments": c.arguments} for c in done.calls],
         "finish_reason": done.finish_reason,
+        "is_counted": done.is_counted,
     }
     return Round(
         n,
         kind,
         mode,
-        tuple(prompt),
+        prompt.messages,
         response,
         done.prompt_tokens,
         done.completion_tokens,
         done.latency_ms,
         outcome,
     )
-
-
-def _estimate(prompt: Sequence[Json]) -> int:
-    """Return about how many tokens a prompt has."""
-    return len(json.dumps(prompt, ensure_ascii=False)) // 3
-
-
-def _short(arguments: str) -> str:
-    return arguments if 0 < len(arguments) <= 4000 else "{}"

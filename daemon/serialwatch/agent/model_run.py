@@ -1,46 +1,80 @@
-"""A model's investigation from end to end. Importing it takes a second: the client is large."""
+"""A model's run from end to end. Importing it takes a second: the client is large."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 
-from serialwatch.agent.breaker import Breaker
-from serialwatch.agent.case import Surroundings
 from serialwatch.agent.context import Submit
-from serialwatch.agent.loop import NORMAL, Desk, Limits, Loop
-from serialwatch.agent.model import ChatModel, Endpoint
-from serialwatch.agent.queue import Phase
-from serialwatch.agent.reading import read_case
+from serialwatch.agent.desk import Desk
+from serialwatch.agent.goal import ReadGoal
+from serialwatch.agent.hiding_model import HidingModel
+from serialwatch.agent.loop import NORMAL, Keep, Limits, Loop, keep_nothing
+from serialwatch.agent.model import ModelError
+from serialwatch.agent.model_use import ModelUse
+from serialwatch.agent.open_models import Models
 from serialwatch.agent.role import Role
+from serialwatch.agent.run_state import RunState
 from serialwatch.agent.skill import Skill
+from serialwatch.agent.tokens import Estimator
 from serialwatch.agent.tools import RunTools
 from serialwatch.agent.trace import ModelRun
-from serialwatch.records import Incident, Report
+from serialwatch.wire import Json
+
+log = logging.getLogger(__name__)
 
 
-def open_model(base_url: str, model: str, api_key: str, breaker: Breaker) -> ChatModel:
-    """Return the model to ask. It blocks; call it in a thread."""
-    return ChatModel(Endpoint(base_url, model, api_key), breaker)
+def open_models(use: ModelUse, session: str) -> Models:
+    """Return the models to ask. It blocks; call it in a thread.
+
+    Raises:
+        ModelError: the configured endpoint is no URL.
+
+    """
+    return Models(use, session)
+
+
+async def choose(models: Models, prompt: str, schema: Json, key: str, until: float) -> str:
+    """Return what the cheap model chose in one call, "" if it did not.
+
+    `schema` is that of an object in which `key` has the choice.
+    """
+    try:
+        told = await models.cheap.complete_json(prompt, schema, max_tokens=60, until=until)
+    except ModelError as exc:
+        log.info("the model did not choose: %s", exc)
+        return ""
+    return str(told[key])
 
 
 async def ask_model(
-    incident: Incident,
-    phase: Phase,
-    baseline: Report,
-    around: Surroundings,
+    read_goal: ReadGoal,
     *,
-    chat: ChatModel,
+    chat: HidingModel,
     open_tools: Callable[[Submit], RunTools],
     skills: Iterable[Skill],
     role: Role,
+    state: RunState,
     limits: Limits = NORMAL,
+    estimator: Estimator | None = None,
+    keep: Keep = keep_nothing,
+    may_ask: bool = False,
 ) -> tuple[ModelRun, RunTools]:
-    """Return what a model made of the incident, and the tools it used; `chat` is closed."""
-    desk = Desk(incident, baseline, f"model {chat.endpoint.model}")
+    """Return what a model made of it, and the tools it used."""
+    desk = Desk(f"model {chat.endpoint.model}")
     tools = open_tools(desk.submit)
-    try:
-        case = await read_case(incident, tools, phase, around)
-        run = await Loop(case, baseline, chat, tools, desk, tuple(skills), role, limits).run()
-    finally:
-        await chat.close()
-    return run, tools
+    goal = await read_goal(tools)
+    loop = Loop(
+        goal,
+        chat,
+        tools,
+        desk,
+        tuple(skills),
+        role,
+        state,
+        limits=limits,
+        estimator=estimator,
+        keep=keep,
+        may_ask=may_ask,
+    )
+    return await loop.run(), tools

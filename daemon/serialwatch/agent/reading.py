@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from serialwatch.agent.case import Case, Decoded, Recalled, Surroundings
+from serialwatch.agent.case import (
+    Case,
+    Compared,
+    Decoded,
+    Earlier,
+    History,
+    Recalled,
+    Recurrence,
+    Surroundings,
+)
 from serialwatch.agent.device_text import readable
 from serialwatch.agent.knowledge import Cause, Page
 from serialwatch.agent.queue import Phase
+from serialwatch.agent.recall import recalled_of
 from serialwatch.agent.reflexes.choose import register_lines
+from serialwatch.agent.suspects import leading
 from serialwatch.agent.tools import Call, Tools
 from serialwatch.records import Incident, Line
-from serialwatch.wire import iso
+from serialwatch.wire import iso, utc_ns
 
 BEFORE = 40  # lines read before the fault's block
 AFTER = 60  # and after it
+MAX_EARLIER = 12  # incidents of the port that are looked at
+MAX_LEADING = 3  # of them whose line is read
+MAX_PAGES = 4
+MAX_DIFFERENT = 8  # lines that are new or missing in a boot
 WHOLE = 320  # lines; a longer block is read at its two ends
 MAX_TEXT = 1000  # characters of a line that is decoded
 NOWHERE = Surroundings()  # nothing is known beside the log
@@ -35,7 +50,14 @@ async def read_case(
             for params in _windows(incident)
         ]
         stats = tasks.create_task(tools.call("log-stats", _stats_of(incident)), name="log-stats")
-        page = tasks.create_task(_page(incident, tools), name="knowledge-query")
+        pages = {
+            trigger: tasks.create_task(_page(page_id, tools), name=f"knowledge-query {page_id}")
+            for trigger, page_id in _pages_of(incident).items()
+        }
+        history = tasks.create_task(
+            tools.call("incident-history", {"port": incident.port, "limit": MAX_EARLIER}),
+            name="incident-history",
+        )
         memory = tasks.create_task(
             tools.call("memory-search", _memory_of(incident)), name="memory-search"
         )
@@ -50,7 +72,7 @@ async def read_case(
         incident,
         phase,
         lines,
-        page=page.result(),
+        page=pages[incident.trigger].result() if incident.trigger in pages else None,
         recalled=_recalled(memory.result()),
         recalled_result=memory.result().id,
         neighbour_lines={
@@ -59,9 +81,15 @@ async def read_case(
             if (line := tools.ledger.get((other.port, other.first_seq))) is not None
         },
         around=around,
+        pages={trigger: page for trigger, task in pages.items() if (page := task.result())},
+        history=_history(history.result(), incident),
     )
     del reads, stats, neighbours
-    return replace(case, decoded=await _decoded(case, tools))
+    # What is read from here on lies elsewhere in the log: it is none of the lines around the fault.
+    decoded = await _decoded(case, tools)
+    compared = await _compared(incident, tools) if _is_comparable(incident, phase) else None
+    earlier_lines = await _lines_of(leading(case), case, tools)
+    return replace(case, decoded=decoded, compared=compared, earlier_lines=earlier_lines)
 
 
 def _windows(incident: Incident) -> list[dict[str, Any]]:
@@ -110,10 +138,17 @@ def _lines(port: str, ledger: Mapping[tuple[str, int], Line]) -> tuple[Line, ...
     return tuple(sorted((x for x in ledger.values() if x.port == port), key=lambda x: x.seq))
 
 
-async def _page(incident: Incident, tools: Tools) -> Page | None:
-    if not incident.knowledge:
-        return None
-    call = await tools.call("knowledge-query", {"id": incident.knowledge})
+def _pages_of(incident: Incident) -> dict[str, str]:
+    """Return which pages to read, by trigger: that of the incident, and of what else failed."""
+    pages = {incident.trigger: incident.knowledge} if incident.knowledge else {}
+    for hit in incident.hits:
+        if hit.severity != "note" and len(pages) < MAX_PAGES:
+            pages.setdefault(hit.trigger, hit.trigger)
+    return pages
+
+
+async def _page(page_id: str, tools: Tools) -> Page | None:
+    call = await tools.call("knowledge-query", {"id": page_id})
     found = call.result.output.get("page") if call.is_good else None
     if not isinstance(found, dict):
         return None
@@ -121,15 +156,94 @@ async def _page(incident: Incident, tools: Tools) -> Page | None:
         id=str(found.get("id", "")),
         title=str(found.get("title", "")),
         ecosystem=str(found.get("ecosystem", "")),
-        causes=tuple(
-            Cause(str(c.get("text", "")), str(c.get("likely", "")), str(c.get("check", "")))
-            for c in found.get("causes", ())
-        ),
+        causes=tuple(map(_cause, found.get("causes", ()))),
         do=tuple(map(str, found.get("do", ()))),
         never=tuple(map(str, found.get("never", ()))),
         body=str(found.get("body", "")),
         path=Path(),
     )
+
+
+def _cause(found: Mapping[str, Any]) -> Cause:
+    return Cause(
+        str(found.get("text", "")),
+        str(found.get("likely", "")),
+        str(found.get("check", "")),
+        *(tuple(map(str, found.get(name, ()))) for name in ("rules", "lines", "unless")),
+    )
+
+
+def _history(call: Call, incident: Incident) -> History:
+    """Return the incidents before this one, and how regularly the same fault came."""
+    output = call.result.output if call.is_good else {}
+    earlier = [
+        Earlier(
+            id=int(row["id"]),
+            trigger=str(row["trigger"]),
+            title=str(row["title"]),
+            first_seq=int(row.get("first_seq") or 0),
+            boot=int(row.get("boot") or 0),
+            opened_utc_ns=utc_ns(str(row["opened_at"])),
+            outcome=str(row.get("outcome") or ""),
+            fingerprint=str(row.get("fingerprint") or ""),
+        )
+        for row in output.get("incidents", ())
+        if row["id"] != incident.id
+    ]
+    recurrence: Recurrence | None = None
+    for row in output.get("recurrence", ()):
+        if row["fingerprint"] == incident.fingerprint:
+            gaps = row["interval_s"]
+            recurrence = Recurrence(
+                int(row["times"]), gaps["shortest"], gaps["median"], gaps["longest"]
+            )
+    return History(
+        tuple(e for e in earlier if e.opened_utc_ns <= incident.opened_utc_ns),
+        recurrence,
+        call.id,
+    )
+
+
+def _is_comparable(incident: Incident, phase: Phase) -> bool:
+    """Tell whether an earlier boot can show what was new in this one; the first report is quick."""
+    is_of_the_boot = not incident.trigger.startswith(("boot.", "link.", "rate."))
+    is_of_the_boot &= not incident.trigger.endswith(".unexpected_reboot")
+    return phase != "opened" and incident.boot > 1 and incident.first_seq > 0 and is_of_the_boot
+
+
+async def _compared(incident: Incident, tools: Tools) -> Compared | None:
+    """Return what differs before the fault; lines of the fault itself are new in any case."""
+    params = {"port": incident.port, "boot": incident.boot, "limit": MAX_DIFFERENT}
+    call = await tools.call("boot-compare", params)
+    output = call.result.output if call.is_good else {}
+    if not output or output.get("no_data"):
+        return None
+
+    def lines(rows: Iterable[Mapping[str, Any]], key: str) -> tuple[Line, ...]:
+        found = (tools.ledger.get((incident.port, int(row[key]))) for row in rows if row.get(key))
+        return tuple(line for line in found if line is not None)
+
+    before = incident.block_first or incident.first_seq
+    return Compared(
+        base=int(output["base"]["number"]),
+        is_good=output["base"].get("is_good") is True,
+        new=tuple(x for x in lines(output.get("new", ()), "seq") if x.seq < before),
+        missing=lines(output.get("missing", ()), "base_seq"),
+        result=call.id,
+    )
+
+
+async def _lines_of(earlier: Iterable[Earlier], case: Case, tools: Tools) -> dict[int, Line]:
+    """Return the first line of each earlier incident that may have led to this one."""
+    port = case.incident.port
+    wanted = [one for one in earlier if one.first_seq][:MAX_LEADING]
+    async with asyncio.TaskGroup() as tasks:
+        for one in wanted:
+            if case.line(one.first_seq) is None:
+                params = {"port": port, "first": one.first_seq, "last": one.first_seq, "limit": 1}
+                tasks.create_task(tools.call("log-read", params), name=f"log-read {one.first_seq}")
+    found = {one.id: tools.ledger.get((port, one.first_seq)) for one in wanted}
+    return {id: line for id, line in found.items() if line is not None}
 
 
 async def _decoded(case: Case, tools: Tools) -> tuple[Decoded, ...]:
@@ -169,15 +283,4 @@ def _decoded_in(line: Line, call: Call) -> Iterator[Decoded]:
 
 def _recalled(call: Call) -> tuple[Recalled, ...]:
     found = call.result.output.get("memories") if call.is_good else None
-    return tuple(
-        Recalled(
-            title=str(memory.get("title", "")),
-            body=str(memory.get("body", "")),
-            age=str(memory.get("age", "")),
-            fingerprint=str(memory.get("fingerprint", "")),
-            source=str(memory.get("source", "")),
-            evidence=tuple(map(str, memory.get("evidence", ()))),
-        )
-        for memory in found or ()
-        if isinstance(memory, Mapping)
-    )
+    return tuple(recalled_of(row) for row in found or () if isinstance(row, Mapping))

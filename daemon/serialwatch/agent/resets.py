@@ -24,6 +24,12 @@ def tell_the_end(case: Case, story: Story) -> str:
     if boot is not None:
         story.mark(boot, f"boot #{boot.boot}")
         return _tell_reset(case, story, boot, announced)
+    if (cause := _named_later(case)) is not None:  # its start has no banner that is known here
+        story.mark(cause.line, "reset cause")
+        meaning = meaning_of(cause["text"])
+        words = f"The board has started anew and names the reset: {name(cause['text'])}"
+        story.conclude("inference", f"{words}{f', {meaning}' if meaning else ''}.", [cause.line])
+        return "reset"
     if halt := case.find(_HALT, _from_fault(case)):
         story.mark(halt.line, "the end")
         story.conclude(
@@ -53,7 +59,7 @@ def tell_the_end(case: Case, story: Story) -> str:
 
 
 def _tell_reset(case: Case, story: Story, boot: Line, announced: Match | None) -> str:
-    cause = _printed_cause(case, boot)
+    cause = cause_of_boot(case, boot)
     decoded = _decoded(case, cause) if cause else None
     if cause is not None:
         story.mark(cause.line, "reset cause")
@@ -87,6 +93,15 @@ def _tell_reset(case: Case, story: Story, boot: Line, announced: Match | None) -
             [before[-1], boot],
         )
     return "rebooted"
+
+
+def _named_later(case: Case) -> Match | None:
+    """Return the line after the fault in which a board that prints no banner names a reset."""
+    incident = case.incident
+    if incident.trigger.endswith(".unexpected_reboot") or not incident.first_seq:
+        return None
+    found = case.find(_PRINTED_CAUSE, [x for x in _from_fault(case) if x.seq > incident.first_seq])
+    return found if found and found["text"] else None
 
 
 def _tell_announced(story: Story, announced: Match) -> None:
@@ -131,7 +146,7 @@ def _from_fault(case: Case) -> list[Line]:
     return [line for line in case.fault_boot if first <= line.seq <= last]
 
 
-def _printed_cause(case: Case, boot: Line) -> Match | None:
+def cause_of_boot(case: Case, boot: Line) -> Match | None:
     """Return the line near the start of the next boot in which the board says why it reset.
 
     Some ROMs print it before their banner, so with the end of the lines before it.
@@ -139,6 +154,24 @@ def _printed_cause(case: Case, boot: Line) -> Match | None:
     near = [line for line in case.lines if boot.seq - 3 <= line.seq <= boot.seq + 20]
     own = [line for line in near if line.boot == boot.boot]
     return case.find(_PRINTED_CAUSE, own) or case.find(_PRINTED_CAUSE, near)
+
+
+def meaning_of(text: str) -> str:
+    """Return what a printed reset cause means, "" where it names several things or none."""
+    found = [meaning for pattern, meaning in _MEANINGS if pattern.search(text)]
+    return found[0] if len(found) == 1 else ""
+
+
+_MEANINGS = (
+    (re.compile(r"[iw]?w?do?g|watchdog|wdt", re.IGNORECASE), "its watchdog"),
+    (re.compile(r"brown|bor|under-?volt", re.IGNORECASE), "its supply dipped"),
+    (
+        re.compile(r"por|power-?on|pwr", re.IGNORECASE),
+        "a power-on: the supply had been off, or somebody cut it",
+    ),
+    (re.compile(r"pin|ext(?:ernal)?|button|nrst", re.IGNORECASE), "the reset pin"),
+    (re.compile(r"sft?w?|soft|srst|lockup", re.IGNORECASE), "its software"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +237,7 @@ _PRINTED_CAUSE = re.compile(
     re.IGNORECASE,
 )
 
-_DOG = re.compile(r"wdog|watchdog|wdt", re.IGNORECASE)
+_DOG = re.compile(r"wdo?g|watchdog|wdt", re.IGNORECASE)
 
 
 def _decoded(case: Case, cause: Match) -> Decoded | None:

@@ -24,8 +24,8 @@ Code = Literal[
 
 SENTENCES: Mapping[Code, str] = {
     "unknown_skill": "There is no skill of that name; nothing ran. Use one of the offered names.",
-    "invalid_args": "The parameters do not fit the skill's schema; nothing ran. Correct what "
-    "`problems` lists and call it again.",
+    "invalid_args": "The parameters do not fit what the skill takes; nothing was done. Correct "
+    "what is listed and call it again.",
     "timeout": "The skill was stopped at its time limit and gave no answer. Ask for less, such as "
     "a shorter range, or use another skill.",
     "crashed": "The skill ended without an answer. Do not repeat the call; use another skill.",
@@ -57,13 +57,20 @@ class RefusedError(Exception):
         self.code: Code = code
 
 
-def failure(code: Code, detail: str = "", output: Mapping[str, Any] | None = None) -> SkillResult:
-    """Return the failure `code`; `detail` says more in words that are safe to show."""
+def failure(
+    code: Code, detail: str = "", output: Mapping[str, Any] | None = None, hint: str = ""
+) -> SkillResult:
+    """Return the failure `code`; `detail` says more in words that are safe to show.
+
+    `hint` is what the skill's own text advises.
+    """
     error: Json = {
         "code": code, "message": SENTENCES[code], "retryable": code in _RETRYABLE
     }  # fmt: skip
     if detail:
         error["detail"] = detail
+    if hint:
+        error["hint"] = hint
     return SkillResult("failure", dict(output or {}), metadata={"error": error})
 
 

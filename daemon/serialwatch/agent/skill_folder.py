@@ -27,6 +27,8 @@ MAX_FILE = 256 * 1024  # bytes of one file of a skill
 MAX_FOLDERS = 500  # looked at below one root
 MAX_DEPTH = 4
 TIMEOUT_S = (0.1, 60.0)  # what a skill may ask for
+LONG_S = (1.0, 600.0)  # ... once it has said that it is a long job
+MAX_HINT = 200  # characters
 DEFAULT_TIMEOUT_S: Mapping[Risk, float] = {"L1": 5.0, "L2": 15.0, "L3": 15.0}
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
@@ -37,9 +39,10 @@ class Finding:
     """Something that is wrong with a skill, or could be better."""
 
     path: Path
-    code: str  # SW001 .. SW060
+    code: str  # SW001 .. SW061
     text: str
     is_error: bool
+    line: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +105,13 @@ class _Reading:
         self.folder = folder
         self.findings: list[Finding] = []
 
-    def error(self, code: str, text: str, path: Path | None = None) -> None:
-        self.findings.append(Finding(path or self.folder / "SKILL.md", code, text, True))
+    def error(
+        self, code: str, text: str, path: Path | None = None, key: str = "", line: int = 0
+    ) -> None:
+        """Note what is wrong; the line is that of `key` where it is not known."""
+        path = path or self.folder / "SKILL.md"
+        at = line or line_of(path, rf"^\s*[\"']?{re.escape(key)}[\"']?\s*:" if key else "")
+        self.findings.append(Finding(path, code, text, True, at))
 
     def skill(self) -> Skill | None:
         head, body = self._skill_md()
@@ -123,6 +131,7 @@ class _Reading:
             tags=frozenset(about.get("tags", "").replace(",", " ").split()),
             risk=risk,
             timeout_s=self._timeout_s(about, risk),
+            long_s=self._long_s(about),
             is_idempotent=about.get("idempotent") == "true",
             allowed=self._allowed(head, risk),
             roles=frozenset(about.get("roles", "*").replace(",", " ").split()),
@@ -132,6 +141,7 @@ class _Reading:
             sha=folder_sha(self.folder),
             params=schema,
             has_main=has_main,
+            hints=failure_hints(body),
             validator=validator,
         )
 
@@ -152,34 +162,42 @@ class _Reading:
         """Check what the Agent Skills specification fixes."""
         name, description = head.get("name"), head.get("description")
         if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME:
-            self.error("SW001", f"name: a-z, 0-9 and single hyphens, at most {MAX_NAME}")
+            self.error(
+                "SW001", f"name: a-z, 0-9 and single hyphens, at most {MAX_NAME}", key="name"
+            )
         elif name != self.folder.name:
-            self.error("SW002", f"name {name!r} is not that of its folder, {self.folder.name!r}")
+            self.error(
+                "SW002",
+                f"name {name!r} is not that of its folder, {self.folder.name!r}",
+                key="name",
+            )
         if not isinstance(description, str) or not 1 <= len(description.strip()) <= 1024:
-            self.error("SW001", "description: 1 to 1024 characters")
+            self.error("SW001", "description: 1 to 1024 characters", key="description")
         for key, limit in (("license", 200), ("compatibility", 500), ("allowed-tools", 500)):
             if not isinstance(head.get(key, ""), str) or len(head.get(key, "")) > limit:
-                self.error("SW001", f"{key}: a text of at most {limit} characters")
+                self.error("SW001", f"{key}: a text of at most {limit} characters", key=key)
 
     def _about(self, head: Mapping[str, Any]) -> dict[str, str]:
         about = head.get("metadata", {})
         if not isinstance(about, dict):
-            self.error("SW001", "metadata: must be a mapping")
+            self.error("SW001", "metadata: must be a mapping", key="metadata")
             return {}
         for key, value in about.items():
             if not isinstance(value, str):
-                self.error("SW006", f"metadata {key}: must be a quoted text, not {value!r}")
+                self.error(
+                    "SW006", f"metadata {key}: must be a quoted text, not {value!r}", key=str(key)
+                )
         return {str(k): v if isinstance(v, str) else _plain(v) for k, v in about.items()}
 
     def _risk(self, about: Mapping[str, str]) -> Risk:
         said = about.get("risk")
         if said is None:
-            self.error("SW010", "metadata risk is missing: taken as L3")
+            self.error("SW010", "metadata risk is missing: taken as L3", key="metadata")
             return "L3"
         for risk in get_args(Risk):
             if said == risk:
                 return risk  # type: ignore[no-any-return]  # get_args() is untyped
-        self.error("SW001", f"metadata risk: L1, L2 or L3, not {said!r}")
+        self.error("SW001", f"metadata risk: L1, L2 or L3, not {said!r}", key="risk")
         return "L3"
 
     def _timeout_s(self, about: Mapping[str, str], risk: Risk) -> float:
@@ -188,8 +206,21 @@ class _Reading:
         low, high = TIMEOUT_S
         if re.fullmatch(r"\d+(?:\.\d+)?", said) and low <= float(said) <= high:
             return float(said)
-        self.error("SW008", f"metadata timeout-s: {low} to {high} seconds, not {said!r}")
+        self.error(
+            "SW008", f"metadata timeout-s: {low} to {high} seconds, not {said!r}", key="timeout-s"
+        )
         return DEFAULT_TIMEOUT_S[risk]
+
+    def _long_s(self, about: Mapping[str, str]) -> float:
+        if (said := about.get("long-s")) is None:
+            return 0.0
+        low, high = LONG_S
+        if re.fullmatch(r"\d+(?:\.\d+)?", said) and low <= float(said) <= high:
+            return float(said)
+        self.error(
+            "SW009", f"metadata long-s: {low:g} to {high:g} seconds, not {said!r}", key="long-s"
+        )
+        return 0.0
 
     def _allowed(self, head: Mapping[str, Any], risk: Risk) -> frozenset[str]:
         by_risk = frozenset(name for name, least in CAPABILITIES.items() if least <= risk)
@@ -197,16 +228,20 @@ class _Reading:
             return by_risk
         asked = frozenset(head["allowed-tools"].split())
         for name in sorted(asked - CAPABILITIES.keys()):
-            self.error("SW006", f"allowed-tools: there is no {name!r}")
+            self.error("SW006", f"allowed-tools: there is no {name!r}", key="allowed-tools")
         for name in sorted((asked & CAPABILITIES.keys()) - by_risk):
-            self.error("SW012", f"allowed-tools: {name} needs {CAPABILITIES[name]}, not {risk}")
+            self.error(
+                "SW012",
+                f"allowed-tools: {name} needs {CAPABILITIES[name]}, not {risk}",
+                key="allowed-tools",
+            )
         return asked & by_risk
 
     def _when(self, about: Mapping[str, str]) -> When:
         try:
             return parse_when(about.get("when", ""))
         except WhenError as exc:
-            self.error("SW042", f"metadata when: {exc}")
+            self.error("SW042", f"metadata when: {exc}", key="when")
             return When(())
 
     def _schema(self, name: str) -> tuple[Mapping[str, Any], Draft202012Validator]:
@@ -219,7 +254,8 @@ class _Reading:
                 schema = json.loads(path.read_bytes())
                 Draft202012Validator.check_schema(schema)
             except (ValueError, RecursionError, SchemaError) as exc:
-                self.error("SW020", f"no JSON Schema: {_first_line(exc)}", path)
+                line = getattr(exc, "lineno", None) or 1
+                self.error("SW020", f"no JSON Schema: {_first_line(exc)}", path, line=line)
             else:
                 if _is_closed_object(schema):
                     return schema, Draft202012Validator(schema)
@@ -235,13 +271,16 @@ class _Reading:
         try:
             tree = ast.parse(path.read_bytes(), str(path))
         except (SyntaxError, ValueError, RecursionError) as exc:
-            self.error("SW030", f"syntax: {_first_line(exc)}", path)
+            line = getattr(exc, "lineno", None) or 1
+            self.error("SW030", f"syntax: {_first_line(exc)}", path, line=line)
             return False
         runs = [n for n in tree.body if getattr(n, "name", "") == "run"]
         if not runs or not isinstance(runs[-1], ast.AsyncFunctionDef):
-            self.error("SW031", "no `async def run(ctx, params)`", path)
+            line = runs[-1].lineno if runs else 1
+            self.error("SW031", "no `async def run(ctx, params)`", path, line=line)
         elif len(runs[-1].args.posonlyargs + runs[-1].args.args) != 2:
-            self.error("SW031", "run takes exactly `ctx` and `params`", path)
+            why = "run takes exactly `ctx` and `params`"
+            self.error("SW031", why, path, line=runs[-1].lineno)
         return True
 
     def _safe(self, risk: Risk) -> None:
@@ -258,6 +297,29 @@ class _Reading:
                 self.error("SW051", f"owned by uid {now.st_uid}, not by root or the daemon", path)
             if path.is_file() and now.st_size > MAX_FILE:
                 self.error("SW001", f"larger than {MAX_FILE} bytes", path)
+
+
+def line_of(path: Path, regex: str) -> int:
+    """Return the first line of a file in which `regex` matches, 1 if none does."""
+    if not regex or not path.is_file():
+        return 1
+    text = path.read_bytes()[:MAX_FILE].decode(errors="replace")
+    found = re.search(regex, text, re.MULTILINE)
+    return text.count("\n", 0, found.start()) + 1 if found else 1
+
+
+def failure_hints(body: str) -> Mapping[str, str]:
+    """Return what the section `## If it fails` says, by failure code."""
+    section = re.search(r"^## If it fails\s*$(.*?)(?=^#{1,2} |\Z)", body, re.MULTILINE | re.DOTALL)
+    if section is None:
+        return {}
+    found = re.finditer(r"^- ((?:`[a-z_]+`(?:, | or |, or )?)+):?\s(.*?)(?=^- |^$|\Z)",
+                        section[1], re.MULTILINE | re.DOTALL)  # fmt: skip
+    return {
+        code: " ".join(hint[2].split())[:MAX_HINT]
+        for hint in found
+        for code in re.findall(r"`([a-z_]+)`", hint[1])
+    }
 
 
 def _is_closed_object(schema: object) -> bool:

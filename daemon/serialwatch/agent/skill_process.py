@@ -14,7 +14,7 @@ import socket
 import struct
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -33,6 +33,14 @@ class CtxError(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class QuestionError(Exception):
+    """The skill asked a person: it ends here; `need` is the question."""
+
+    def __init__(self, need: Json) -> None:
+        super().__init__("a question to a person")
+        self.need = need
 
 
 class BadJobError(Exception):
@@ -95,9 +103,13 @@ def _outcome(link: _Link) -> Json:
         job = link.receive()
         folder = Path(job["folder"])
         data = Path(job["data_dir"]) if job["data_dir"] else None
-        confine([*_python(), folder], [data] if data else [], Limits(cpu_s=job["cpu_s"]))
+        elf = [Path(job["elf"])] if job.get("elf") else []
+        readable = [*_python(), folder, *elf]
+        confine(readable, [data] if data else [], Limits(cpu_s=job["cpu_s"]))
         run = _load(folder, job["sha"]).run
         result = asyncio.run(run(Ctx(link, job), job["params"]))
+    except QuestionError as exc:
+        return _asked(exc.need)
     except CtxError as exc:
         return {"kind": "refused", "code": exc.code, "message": str(exc)}
     except BadJobError as exc:
@@ -113,6 +125,18 @@ def _outcome(link: _Link) -> Json:
         "output": result.output,
         "new_memories": list(result.new_memories),
         "metadata": result.metadata,
+    }
+
+
+def _asked(need: Json) -> Json:
+    """Return the result of a skill that ended with a question."""
+    question = need["question"]
+    return {
+        "kind": "result",
+        "status": "require_more",
+        "output": {k: v for k, v in need.items() if k != "kind"},
+        "new_memories": [],
+        "metadata": {"need": need, "summary": f"asks a person: {question}"[:160]},
     }
 
 
@@ -155,11 +179,15 @@ class Ctx:
         self.deadline_s: float = job["deadline_s"]
         self.data_dir = Path(job["data_dir"]) if job["data_dir"] else None
         self.skill_dir = Path(job["folder"])
+        self.elf = Path(job["elf"]) if job.get("elf") else None
         self.log = _Log(link)
         self.knowledge = _Knowledge(link)
-        self.memory = _Memory(link)
+        self.memory = _Memory(link, self.skill_dir.name)
         self.results = _Results(link)
         self.report = _Report(link)
+        self.snapshot = _Snapshot(link)
+        self.human = _Human(link)
+        self.model = _Model(link)
 
     async def ports(self) -> Json:
         """Return the state of every port by name."""
@@ -172,11 +200,24 @@ class Ctx:
         port: str | None = None,
         state: str | None = None,
         trigger: str | None = None,
+        fingerprint: str | None = None,
         since: str | None = None,
+        until: str | None = None,
+        reports: bool | None = None,
         limit: int = 10,
     ) -> Json:
         """Return incidents, newest first."""
         return self._link.ask("incidents", _without_self(locals()))
+
+    async def mark(self, text: str, *, port: str = "") -> Json:
+        """Set a marker before the next line of a port."""
+        return self._link.ask("mark", {"text": text, "port": port})
+
+    async def accept(self, what: str) -> Json:
+        """Say that this is a long job; from now on `long-s` limits it."""
+        job = self._link.ask("accept", {"what": what})
+        self.deadline_s = job["deadline_s"]
+        return job
 
     async def call(self, skill: str, params: Mapping[str, Any]) -> SkillResult:
         """Run another skill, at most as risky as this one, and return its result."""
@@ -221,6 +262,16 @@ class _Log:
     ) -> Json:
         return self._link.ask("log.stats", _without_self(locals()))
 
+    async def compare(
+        self,
+        port: str = "",
+        *,
+        boot: int | None = None,
+        base: int | None = None,
+        limit: int = 20,
+    ) -> Json:
+        return self._link.ask("log.compare", _without_self(locals()))
+
 
 class _Knowledge:
     def __init__(self, link: _Link) -> None:
@@ -234,8 +285,9 @@ class _Knowledge:
 
 
 class _Memory:
-    def __init__(self, link: _Link) -> None:
+    def __init__(self, link: _Link, skill: str) -> None:
         self._link = link
+        self._skill = skill
 
     async def search(
         self, query: str, *, port: str | None = None, type: str | None = None, limit: int = 5
@@ -243,7 +295,7 @@ class _Memory:
         return self._link.ask("memory.search", _without_self(locals()))
 
     async def write(self, memory: Mapping[str, Any]) -> Json:
-        return self._link.ask("memory.write", {"memory": dict(memory)})
+        return self._link.ask("memory.write", {"memory": dict(memory), "skill": self._skill})
 
 
 class _Results:
@@ -262,6 +314,38 @@ class _Report:
 
     async def submit(self, report: Mapping[str, Any]) -> Json:
         return self._link.ask("report.submit", {"report": dict(report)})
+
+
+class _Snapshot:
+    def __init__(self, link: _Link) -> None:
+        self._link = link
+
+    async def read(
+        self, name: str | None = None, *, port: str = "", id: int | None = None, limit: int = 2
+    ) -> Json:
+        return self._link.ask("snapshot.read", _without_self(locals()))
+
+    async def write(self, name: str, body: Mapping[str, Any], *, port: str = "") -> Json:
+        return self._link.ask("snapshot.write", {"name": name, "body": dict(body), "port": port})
+
+
+class _Human:
+    def __init__(self, link: _Link) -> None:
+        self._link = link
+
+    async def ask(
+        self, question: str, *, known: str = "", missing: str = "", options: Sequence[str] = ()
+    ) -> NoReturn:
+        body = {"question": question, "known": known, "missing": missing, "options": list(options)}
+        raise QuestionError(self._link.ask("human.ask", body))
+
+
+class _Model:
+    def __init__(self, link: _Link) -> None:
+        self._link = link
+
+    async def complete(self, prompt: str, *, max_tokens: int = 300) -> Json:
+        return self._link.ask("model.complete", {"prompt": prompt, "max_tokens": max_tokens})
 
 
 def _without_self(arguments: Mapping[str, Any]) -> Json:

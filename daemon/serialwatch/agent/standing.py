@@ -20,6 +20,7 @@ class Standing:
     report: Report | None = None  # published last
     baseline: Report | None = None  # the offline analyst's last one, published or not
     is_settled: bool = False  # and all that follows from that was begun
+    asked: str = ""  # what a person was asked and has not answered, as a report says it
     publishing: asyncio.Lock = field(default_factory=asyncio.Lock)  # one revision after another
 
 

@@ -78,7 +78,7 @@ class Templates:
     def _nearest(self, words: _Words) -> _Words | None:
         best, best_share = None, 0.0
         for template in self._like.get(_place(words), ()):
-            share = _alike(template, words)
+            share = alike(template, words)
             if share > best_share:
                 best, best_share = template, share
         return best if best_share >= ALIKE else None
@@ -105,7 +105,7 @@ def _place(words: _Words) -> tuple[int, str]:
     return len(words), _ANY if any(mask in first for mask in _MASKED) else first
 
 
-def _alike(template: _Words, words: _Words) -> float:
+def alike(template: _Words, words: _Words) -> float:
     """Return the share of words that are the same, 0 if a telling one differs."""
     same = 0
     for ours, theirs in zip(template, words, strict=True):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from typing import Any, Literal
 
 from serialwatch.agent.queue import Kind, Phase
 from serialwatch.agent.results import error_code
+from serialwatch.agent.run_state import Inquiry, RunState, state_to_json
 from serialwatch.agent.tools import Call
 from serialwatch.records import Incident, Report
 from serialwatch.store.runs import (
@@ -42,20 +44,28 @@ class Round:
     outcome: str
 
 
+class RunStatus(StrEnum):
+    """How a run stands or ended."""
+
+    RUNNING = "running"
+    DONE = "done"
+    PARTIAL = "partial"  # what held of a model's draft stands with the baseline
+    BASELINE = "baseline"  # the baseline alone stands
+    WAITING = "waiting"  # for a person's answer
+    FAILED = "failed"
+    CUT_SHORT = "cut short"
+
+
 @dataclass(frozen=True, slots=True)
 class ModelRun:
     """What came of asking a model."""
 
     report: Report | None  # None: the baseline stands
-    reason: str  # why it stands, "" if it does not
-    rounds: tuple[Round, ...] = ()
-    tokens: int = 0
-    notes: tuple[str, ...] = ()
-
-    @property
-    def model_calls(self) -> int:
-        """Return how often the model was asked and answered."""
-        return len(self.rounds)
+    reason: str  # why it stands, alone or with more; "" if it does not
+    status: RunStatus
+    state: RunState
+    rounds: tuple[Round, ...] = ()  # of this part of the run
+    inquiry: Inquiry | None = None  # that waits for an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,63 +74,67 @@ class RunRecord:
 
     id: str
     kind: Kind
-    phase: Phase
-    incident: Incident
+    phase: Phase | Literal[""]  # of an incident
+    session: SessionRow  # as it begins
     started_utc_ns: int
     model: str = ""
     base_url: str = ""
-    rounds: Sequence[Round] = ()
-    notes: Sequence[str] = field(default_factory=tuple)
-    tokens: int = 0
     reason: str = ""  # why a model's report was not used, or none was asked
 
     def trace(
-        self, calls: Iterable[Call], results: Mapping[str, object], status: str, ended_utc_ns: int
+        self,
+        calls: Iterable[Call],
+        results: Mapping[str, object],
+        status: RunStatus,
+        ended_utc_ns: int | None,
+        state: RunState | None = None,
+        rounds: Sequence[Round] = (),
     ) -> Trace:
-        """Return everything that happened; `status` is how the run ended."""
-        incident = self.incident
+        """Return how a run stands, with the rounds, calls and results that are given."""
+        told = state or RunState()
+        session = self.session
         return Trace(
-            session=SessionRow(
-                session_id=session_id(incident),
-                user_id="",
-                role=ROLE,
-                incident_id=incident.id,
-                port=incident.port,
-                started_utc_ns=incident.opened_utc_ns,
-                ended_utc_ns=ended_utc_ns,
-                status=status,
-                summary=incident.title,
-            ),
+            session=replace(session, ended_utc_ns=ended_utc_ns, status=status),
             run=RunRow(
                 id=self.id,
-                session_id=session_id(incident),
+                session_id=session.session_id,
                 kind=self.kind,
                 phase=self.phase,
-                incident_id=incident.id,
-                port=incident.port,
-                role=ROLE,
+                incident_id=session.incident_id,
+                port=session.port,
+                role=session.role,
                 model=self.model,
                 base_url=self.base_url,
                 started_utc_ns=self.started_utc_ns,
                 ended_utc_ns=ended_utc_ns,
                 exit_status=status,
                 reason=self.reason,
-                notes=list(self.notes),
-                model_calls=len(self.rounds),
-                tokens=self.tokens,
+                plan=[asdict(step) for step in told.plan],
+                notes=[*told.calls, *told.notes],
+                model_calls=told.answered,
+                tokens=told.tokens,
+                state=state_to_json(state) if state else {},
             ),
-            rounds=[_round(r) for r in self.rounds],
-            messages=list(
-                {m.hash: m for r in self.rounds for m in map(_message, r.prompt)}.values()
-            ),
+            rounds=[_round(r) for r in rounds],
+            messages=list({m.hash: m for r in rounds for m in map(_message, r.prompt)}.values()),
             skill_calls=[_call(call) for call in calls],
             results=[ResultRow(name, _object(body)) for name, body in results.items()],
         )
 
 
-def session_id(incident: Incident) -> str:
+def session_of_incident(incident: Incident, role: str = ROLE) -> SessionRow:
     """Return the session to which all runs of an incident belong."""
-    return f"incident-{incident.id}"
+    return SessionRow(
+        session_id=f"incident-{incident.id}",
+        user_id="",
+        role=role,
+        incident_id=incident.id,
+        port=incident.port,
+        started_utc_ns=incident.opened_utc_ns,
+        ended_utc_ns=None,
+        status="",
+        summary=incident.title,
+    )
 
 
 def memory_of(incident: Incident, report: Report, run_id: str, calls: Sequence[Call]) -> Json:
@@ -141,7 +155,7 @@ def memory_of(incident: Incident, report: Report, run_id: str, calls: Sequence[C
         "tags": [t for t in dict.fromkeys((incident.trigger, incident.ecosystem)) if t],
         "fingerprint": incident.fingerprint,
         "evidence": list(dict.fromkeys(refs))[:20],
-        "session_id": session_id(incident),
+        "session_id": f"incident-{incident.id}",
         "links": [
             {"source_skill": c.skill, "source_step": f"{run_id}/{c.id}"} for c in sources[:8]
         ],

@@ -68,15 +68,17 @@ def verify(
     draft: Report,
     ledger: Ledger,
     results: Mapping[str, object],
-    incident: Incident,
+    incident: Incident | None,
     known_pages: Mapping[str, str],
+    port: str = "",
 ) -> Verified:
     """Return `draft` without what its evidence does not carry.
 
     `ledger` has the lines read in this run, `results` what its skills answered by id (JSON
-    values), `known_pages` the text of the knowledge pages by id.
+    values), `known_pages` the text of the knowledge pages by id. Without an incident the draft
+    answers a question about `port`, and a title that does not hold becomes "".
     """
-    return _Check(ledger, results, incident, known_pages).report(draft)
+    return _Check(ledger, results, incident, known_pages, port).report(draft)
 
 
 class _Rejected(Exception):  # noqa: N818  (a verdict, not an error of ours)
@@ -91,14 +93,16 @@ class _Check:
         self,
         ledger: Ledger,
         results: Mapping[str, object],
-        incident: Incident,
+        incident: Incident | None,
         pages: Mapping[str, str],
+        port: str,
     ) -> None:
         self.ledger = ledger
         self.results = results
         self.incident = incident
         self.pages = pages
-        self.facts = facts_of(incident)
+        self.facts = facts_of(incident) if incident else ""
+        self.port = incident.port if incident else port  # that `L12` alone means
         self.dropped: list[Rejection] = []
         self.changed: list[Rejection] = []
 
@@ -186,15 +190,17 @@ class _Check:
     def _cause(self, said: Conclusion) -> Conclusion:
         """Return the claim, as an inference only where it cannot be a cause."""
         incident = self.incident
+        if incident is None:
+            return said
         here = [e for e in said.evidence if e.port == incident.port]
         problem: tuple[str, str] | None = None
         if not here:
             problem = ("G5", f"no line of {incident.port} is cited")
         elif incident.block_first and not any(
-            incident.block_first <= e.seq <= self._end for e in here
+            incident.block_first <= e.seq <= _end(incident) for e in here
         ):
             problem = ("G5", "no line of the fault itself is cited")
-        elif min(e.seq for e in here) > self._end:
+        elif min(e.seq for e in here) > _end(incident):
             problem = ("G7", "what it cites comes after the effect")
         elif all(self.ledger[e.port, e.seq].boot != incident.boot for e in here):
             problem = ("G8", f"what it cites is not of boot {incident.boot}")
@@ -203,20 +209,11 @@ class _Check:
         self.changed.append(Rejection(said.id, problem[0], f"no cause, {problem[1]}"))
         return replace(said, kind="inference")
 
-    @property
-    def _end(self) -> float:
-        """Return the last line that can belong to the fault itself."""
-        incident = self.incident
-        ends = [incident.outcome_seq - 1] if incident.outcome_seq else []
-        if incident.is_settled and incident.last_seq:
-            ends.append(incident.last_seq)
-        return min(ends, default=math.inf)
-
     def _supported(self, text: str, sources: Sources) -> None:
         """Raise unless each number, line and mixed name in `text` is in `sources`."""
         rest = text
         for ref in _LINE_REF.finditer(text):
-            port = ref.group("port") or self.incident.port
+            port = ref.group("port") or self.port
             is_level = _CACHE_LEVEL.fullmatch(ref.group()) and sources.has_name(ref.group())
             if (port, int(ref.group("seq"))) not in self.ledger and not is_level:
                 raise _Rejected("G2", f"{ref.group()} was not read in this run")
@@ -235,9 +232,14 @@ class _Check:
 
         """
         incident = self.incident
-        incidents = {incident.id, *incident.seen_before, *incident.linked}
-        boots = {line.boot for line in self.ledger.values()} | {incident.boot}
-        for pattern, known in ((_BOOT_NAME, boots), (_INCIDENT_NAME, incidents)):
+        boots = {line.boot for line in self.ledger.values()}
+        names = [(_BOOT_NAME, boots)]
+        incidents: set[int] = set()
+        if incident is not None:  # else a number of an incident is one like any other
+            boots.add(incident.boot)
+            incidents = {incident.id, *incident.seen_before, *incident.linked}
+            names.append((_INCIDENT_NAME, incidents))
+        for pattern, known in names:
             for found in pattern.finditer(text):
                 if int(found.group("number")) not in known:
                     raise _Rejected("G6", f"{found.group()!r} is not known here")
@@ -271,13 +273,16 @@ class _Check:
         return weaker, min(confidence, MAX_UNCONFIRMED)
 
     def _fault_class(self, draft: Report) -> str:
-        shown = {self.incident.trigger, "unknown", *(hit.trigger for hit in self.incident.hits)}
+        incident = self.incident
+        if incident is None:
+            return "unknown"
+        shown = {incident.trigger, "unknown", *(hit.trigger for hit in incident.hits)}
         if draft.fault_class in shown:
             return draft.fault_class
         self.changed.append(
             Rejection("class", "G5", f"{shortened(draft.fault_class, 60)!r} was not seen here")
         )
-        return self.incident.trigger
+        return incident.trigger
 
     def _title(self, title: str, whole: Sources) -> str:
         one_line = shortened(" ".join(title.split()), 120)
@@ -287,7 +292,7 @@ class _Check:
             self._supported(one_line, whole)
         except _Rejected as no:
             self.changed.append(Rejection("title", no.code, no.why))
-            return self.incident.title
+            return self.incident.title if self.incident else ""
         return one_line
 
     def _hypotheses(
@@ -330,7 +335,7 @@ class _Check:
 
     def _wide(self, whole: Sources) -> Sources:
         """Return what side remarks may use: all that was read, and the incident's page."""
-        page = self.pages.get(self.incident.knowledge, "")
+        page = self.pages.get(self.incident.knowledge, "") if self.incident else ""
         results = json.dumps(list(self.results.values()), ensure_ascii=False, default=str)
         return whole.with_texts([page, results])
 
@@ -360,6 +365,14 @@ _BOOT_NAME = re.compile(r"\b[Bb]oot #?(?P<number>\d{1,9})\b")
 _INCIDENT_NAME = re.compile(r"\b[Ii]ncident #?(?P<number>\d{1,9})\b")
 _TOO_FINE = re.compile(r"\d ?(?:µs|us|ns|microseconds?|nanoseconds?)\b")
 _COMMAND = re.compile(r"`(?P<command>[^`]+)`|(?P<url>\b[a-z][a-z0-9+.-]*://\S+)")
+
+
+def _end(incident: Incident) -> float:
+    """Return the last line that can belong to the fault itself."""
+    ends = [incident.outcome_seq - 1] if incident.outcome_seq else []
+    if incident.is_settled and incident.last_seq:
+        ends.append(incident.last_seq)
+    return min(ends, default=math.inf)
 
 
 def _closest(quote: str, whole: str) -> str | None:

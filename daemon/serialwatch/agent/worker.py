@@ -9,33 +9,34 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import secrets
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
+from serialwatch.agent.circuit import Circuits
 from serialwatch.agent.context import CtxServer
-from serialwatch.agent.fork_client import ForkClient, Pipe
+from serialwatch.agent.fork_client import ForkClient
 from serialwatch.agent.results import (
-    SENTENCES,
-    BadResultError,
     Code,
     RefusedError,
     capped,
-    checked,
+    error_code,
     failure,
 )
+from serialwatch.agent.running import Outcome, Running, Wanted
 from serialwatch.agent.skill import Skill
-from serialwatch.agent.skill_process import MAX_FRAME
 from serialwatch.records import SkillResult
-from serialwatch.wire import Json, pack, receive, show
+from serialwatch.wire import Json
 
 log = logging.getLogger(__name__)
 
 AT_ONCE = 8  # skills that run at the same time, those called by skills not counted
 MAX_DEPTH = 3  # of skills that call skills
+MAX_LONG = 2  # long jobs at a time
 
 
 class Quota:
@@ -54,12 +55,37 @@ class Quota:
         self._taken_s.append(now_s)
         return True
 
+    def free_in_s(self, now_s: float) -> float:
+        """Return in how many seconds a call is free again, 0 if one is."""
+        if len(self._taken_s) < self._per_minute:
+            return 0.0
+        return max(self._taken_s[-self._per_minute] + 60 - now_s, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """The result of a long job."""
+
+    job_id: str
+    run_id: str
+    skill: str
+    result: SkillResult
+
 
 class Workers:
-    """The processes of skills; `async with` starts the process that forks them, and ends all."""
+    """The processes of skills; `async with` starts the process that forks them, and ends all.
 
-    def __init__(self, at_once: int = AT_ONCE) -> None:
+    `on_late` takes the result of each long job; it may neither block nor raise.
+    """
+
+    def __init__(
+        self, at_once: int = AT_ONCE, on_late: Callable[[Late], None] | None = None
+    ) -> None:
         self._places = asyncio.Semaphore(at_once)
+        self._on_late = on_late
+        self._tasks: set[asyncio.Task[None]] = set()  # calls that may become long jobs
+        self._long = 0  # those that have
+        self._circuits = Circuits()
         self._starting = asyncio.Lock()
         self._server: ForkClient | None = None
         self._has_stopped = False
@@ -90,6 +116,9 @@ class Workers:
     async def stop(self) -> None:
         """End every skill that still runs; none is started any more."""
         self._has_stopped = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         server, self._server = self._server, None
         if server is not None:
             await server.stop()
@@ -117,44 +146,67 @@ class Workers:
         shorten what the skill and the run allow.
         """
         name = skill if isinstance(skill, str) else skill.name
-        call = _Call(name, params, ctx, timeout_s, None, 1)
-        return (await self._run(call)).result
+        call = Wanted(name, params, ctx, timeout_s, None, 1)
+        return (await self.nested(call)).result
 
-    async def _run(self, call: _Call) -> _Outcome:
-        began_s = time.monotonic()
-        outcome = await self._outcome(call)
-        result = outcome.result
-        ref = call.ctx.keep(result)
-        metadata = {
-            **result.metadata,
-            "result": ref,
-            "taint": outcome.taint,
-            "elapsed_ms": round((time.monotonic() - began_s) * 1000),
-        }
-        return replace(outcome, result=capped(replace(result, metadata=metadata), ref))
-
-    async def _outcome(self, call: _Call) -> _Outcome:
+    async def nested(self, call: Wanted) -> Outcome:
+        """Run a skill, perhaps one that another calls."""
         skill = call.ctx.registry.get(call.name)
+        if skill is None or skill.risk == "L1":
+            return await self._kept(call, skill)
+        if call.depth > 1:  # its caller has its turn already
+            return await self._once(call, skill)
+        async with call.ctx.once.turn(skill, call.params):
+            return await self._once(call, skill)
+
+    async def _once(self, call: Wanted, skill: Skill) -> Outcome:
+        """Run a skill that writes; the same call again in its run gets the same result."""
+        try:
+            earlier = await call.ctx.once.result(skill, call.params)
+        except RefusedError as exc:
+            return _failed(exc.code, str(exc))
+        if earlier is not None:
+            return Outcome(earlier, earlier.metadata.get("taint", "dut"))
+        outcome = await self._kept(call, skill)
+        call.ctx.once.keep(skill, call.params, outcome.result)
+        return outcome
+
+    async def _kept(self, call: Wanted, skill: Skill | None) -> Outcome:
+        """Run a skill, keep its output, and return what the caller gets."""
+        began_s = time.monotonic()
+        outcome = await self._outcome(call, skill)
+        return _as_kept(outcome, call.ctx, skill, began_s)
+
+    async def _outcome(self, call: Wanted, skill: Skill | None) -> Outcome:
         if skill is None:
             similar = list(call.ctx.registry.similar(call.name))
-            return _failed("unknown_skill", output={"similar": similar})
+            detail = f"similar: {', '.join(similar)}" if similar else ""
+            return _failed("unknown_skill", detail, {"similar": similar})
         if refusal := _refusal(call, skill):
             return _failed("denied", refusal)
         if not skill.has_main:
             return _failed("precondition", f"{skill.name} is a text to read, not a program")
+        if refusal := self._circuits.refusal(skill):
+            return _failed("circuit_open", refusal)
         if problems := skill.problems(dict(call.params)):
-            return _failed("invalid_args", output={"problems": [
+            listed = [
                 {"pointer": p.pointer, "message": p.message, "allowed": list(p.allowed)}
                 for p in problems
-            ]})  # fmt: skip
-        if call.ctx.quota is not None and not call.ctx.quota.take(time.monotonic()):
-            return _failed("quota_minute")
+            ]
+            output: Json = {"problems": listed}
+            if (example := skill.example()) is not None:
+                output["example"] = example
+            return _failed("invalid_args", output=output)
+        quota, now_s = call.ctx.quota, time.monotonic()
+        if quota is not None and not quota.take(now_s):
+            free_in_s = math.ceil(quota.free_in_s(now_s))
+            return _failed("quota_minute", f"free again in {free_in_s} s", {"free_in_s": free_in_s})
         if call.depth > 1:  # the caller has a place already
             return await self._in_process(call, skill)
         async with self._places:
             return await self._in_process(call, skill)
 
-    async def _in_process(self, call: _Call, skill: Skill) -> _Outcome:
+    async def _in_process(self, call: Wanted, skill: Skill) -> Outcome:
         limit_s = min(skill.timeout_s, call.timeout_s or math.inf, call.ctx.left_s())
         if limit_s <= 0:
             return _failed("budget")
@@ -162,179 +214,104 @@ class Workers:
         server = self._server
         if server is None:
             return _failed("crashed", "the daemon is stopping")
-        pipe = server.fork()
-        run = _Running(self, server, pipe, call, skill, limit_s)
-        try:
+        run = Running(self, server, server.fork(), call, skill, limit_s)
+        if not skill.long_s or call.depth > 1:
             return await run.finish()
+        return await self._until_accepted(run)
+
+    async def _until_accepted(self, run: Running) -> Outcome:
+        """Return the result, or at once that the skill has become a long job."""
+        first: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        run.first = first
+        task = asyncio.create_task(self._finish_late(run, first), name=f"skill {run.skill.name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            return await first
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait([task])
+            raise
+
+    async def _finish_late(self, run: Running, first: asyncio.Future[Outcome]) -> None:
+        """Run to the end; hand the result to the caller, or deliver it if it has gone on."""
+        began_s = time.monotonic()
+        try:
+            outcome = await run.finish()
+        except asyncio.CancelledError:
+            if not first.done():
+                first.set_result(_failed("crashed", "the daemon is stopping"))
+            raise
+        except Exception as exc:
+            log.exception("skill %s: running it failed", run.skill.name)
+            outcome = _failed("crashed", f"running it failed: {type(exc).__name__}")
         finally:
-            pipe.close()
+            self._long -= bool(run.job_id)
+        if not run.job_id:
+            if not first.done():
+                first.set_result(outcome)
+            return
+        result = _as_kept(outcome, run.ctx, run.skill, began_s).result
+        log.info("skill %s: job %s ended: %s", run.skill.name, run.job_id, result.status)
+        if self._on_late is not None:
+            self._on_late(Late(run.job_id, run.ctx.run_id, run.skill.name, result))
+
+    def accept(self, run: Running, what: str) -> float:
+        """Let a skill become a long job, and return its limit in seconds.
+
+        Raises:
+            RefusedError: it may not, or too many are.
+
+        """
+        if run.first is None:
+            why = "another skill called it" if run.skill.long_s else "its SKILL.md states no long-s"
+            raise RefusedError("denied", f"{run.skill.name} cannot be a long job: {why}")
+        if self._long >= MAX_LONG:
+            raise RefusedError("precondition", f"{MAX_LONG} long jobs run already; call it later")
+        self._long += 1
+        run.job_id = f"J{secrets.token_hex(6)}"
+        output = {"job": run.job_id, "what": what, "limit_s": run.skill.long_s}
+        metadata = {"accepted": run.job_id, "summary": f"accepted as {run.job_id}: {what}"[:160]}
+        run.first.set_result(Outcome(SkillResult("success", output, metadata=metadata), "host"))
+        return run.skill.long_s
+
+    def enable(self, names: Iterable[str]) -> None:
+        """Let skills that rest be used again: their files were written."""
+        self._circuits.enable(names)
+
+    def note(self, skill: Skill, result: SkillResult) -> None:
+        """Count what ended badly by the skill's own fault."""
+        if (code := error_code(result)) in ("timeout", "crashed"):
+            self._circuits.failed(skill, code, time.monotonic())
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    name: str
-    params: Mapping[str, Any]
-    ctx: CtxServer
-    timeout_s: float | None
-    caller: Skill | None  # the skill that asks for it
-    depth: int
+def _failed(code: Code, detail: str = "", output: Mapping[str, Any] | None = None) -> Outcome:
+    return Outcome(failure(code, detail, output), "host")
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    result: SkillResult
-    taint: str  # host, memory or dut: the least trusted thing the skill read
+def _as_kept(outcome: Outcome, ctx: CtxServer, skill: Skill | None, began_s: float) -> Outcome:
+    """Keep the whole output, and return the outcome as its caller gets it."""
+    result = outcome.result
+    metadata = dict(result.metadata)
+    if skill is not None and (hint := skill.hints.get(error_code(result))):
+        metadata["error"] = {**metadata["error"], "hint": hint}
+    ref = ctx.keep(result)
+    metadata |= {
+        "result": ref,
+        "taint": outcome.taint,
+        "elapsed_ms": round((time.monotonic() - began_s) * 1000),
+    }
+    return replace(outcome, result=capped(replace(result, metadata=metadata), ref))
 
 
-def _failed(code: Code, detail: str = "", output: Mapping[str, Any] | None = None) -> _Outcome:
-    return _Outcome(failure(code, detail, output), "host")
-
-
-def _refusal(call: _Call, skill: Skill) -> str:
+def _refusal(call: Wanted, skill: Skill) -> str:
     """Return why the call is not allowed, "" if it is."""
     if skill.risk == "L3":
         return f"{skill.name} is L3: a person has to approve it, and no one can yet"
-    if skill.risk > call.ctx.max_risk:
-        return f"{skill.name} is {skill.risk}; this run may use {call.ctx.max_risk} at most"
+    if refusal := call.ctx.refusal(skill.name, skill.risk):
+        return refusal
     if call.caller is not None and skill.risk > call.caller.risk:
         return f"{skill.name} is {skill.risk}, its caller {call.caller.risk}"
     if call.depth > MAX_DEPTH:
         return f"skills that call skills, more than {MAX_DEPTH} deep"
     return ""
-
-
-_TAINTS = ("host", "memory", "dut")  # most trusted first
-
-
-class _Running:
-    """One skill while it runs."""
-
-    def __init__(
-        self,
-        workers: Workers,
-        server: ForkClient,
-        pipe: Pipe,
-        call: _Call,
-        skill: Skill,
-        limit_s: float,
-    ) -> None:
-        self._workers = workers
-        self._server = server
-        self._pipe = pipe
-        self._call = call
-        self._skill = skill
-        self._end_s = time.monotonic() + limit_s
-        self._limit_s = limit_s
-        self._taint = 0
-
-    async def finish(self) -> _Outcome:
-        reader, writer = await self._pipe.connected()
-        try:
-            async with asyncio.timeout(self._limit_s) as limit:
-                writer.write(pack(self._job()))
-                last = await self._serve(reader, writer)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            return self._told(failure("timeout", f"limit {self._limit_s:.3g} s"))
-        except ValueError as exc:
-            return self._told(failure("bad_result", show(str(exc).encode())[:200]))
-        finally:
-            self._server.kill(self._pipe.job)
-            writer.transport.abort()
-        if last is None:
-            return self._told(failure("crashed", await self._pipe.how_it_ended()))
-        return self._told(self._result(last))
-
-    def _told(self, result: SkillResult) -> _Outcome:
-        error = result.metadata.get("error", {})
-        if result.status == "failure":
-            log.info("skill %s %s: %s", self._skill.name, self._skill.version, error.get("code"))
-        return _Outcome(result, _TAINTS[self._taint])
-
-    def _job(self) -> Json:
-        ctx = self._call.ctx
-        return {
-            "folder": str(self._skill.folder),
-            "sha": self._skill.sha,
-            "params": self._skill.with_defaults(self._call.params),
-            "run_id": ctx.run_id,
-            "step": ctx.step,
-            "port": ctx.port,
-            "incident": ctx.incident,
-            "deadline_s": self._end_s,
-            "data_dir": str(ctx.data_dir) if ctx.data_dir else None,
-            "cpu_s": math.ceil(self._limit_s) + 1,
-        }
-
-    async def _serve(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> Json | None:
-        """Answer what the skill asks and return its last message, None if there was none."""
-        while True:
-            message = await receive(reader, MAX_FRAME)
-            if message is None or message.get("kind") != "ask":
-                return message
-            writer.write(pack(await self._reply(message)))
-            await writer.drain()
-
-    async def _reply(self, message: Json) -> Json:
-        op, body = message.get("op"), message.get("body")
-        if not isinstance(op, str) or not isinstance(body, dict):
-            raise ValueError("an ask without op or body")
-        try:
-            if op not in self._skill.allowed:
-                raise RefusedError("denied", f"{self._skill.name} may not use {op}")
-            if op == "call":
-                return {"ok": True, "body": await self._nested(body)}
-            answer = await self._call.ctx.answer(op, body)
-            self._taint = max(self._taint, _TAINTS.index(answer.taint))
-        except RefusedError as exc:
-            return {"ok": False, "code": exc.code, "message": str(exc)}
-        except Exception:
-            log.exception("skill %s: %s failed in the daemon", self._skill.name, op)
-            return {"ok": False, "code": "precondition", "message": f"{op} cannot be had now"}
-        return {"ok": True, "body": answer.body}
-
-    async def _nested(self, body: Json) -> Json:
-        name, params = body.get("skill"), body.get("params")
-        if not isinstance(name, str) or not isinstance(params, dict):
-            raise RefusedError("invalid_args", "call takes a skill's name and its parameters")
-        left_s = self._end_s - time.monotonic()
-        call = self._call
-        outcome = await self._workers._run(
-            _Call(name, params, call.ctx, left_s, self._skill, call.depth + 1)
-        )
-        self._taint = max(self._taint, _TAINTS.index(outcome.taint))
-        result = outcome.result
-        return {
-            "status": result.status,
-            "output": result.output,
-            "new_memories": list(result.new_memories),
-            "metadata": result.metadata,
-        }
-
-    def _result(self, last: Json) -> SkillResult:
-        try:
-            match last.get("kind"):
-                case "result":
-                    return checked(last)
-                case "refused":
-                    return failure(_code(last.get("code")), show(str(last["message"]).encode()))
-                case "raised":
-                    error = show(str(last.get("error")).encode())[:300]
-                    log.debug("skill %s raised:\n%s", self._skill.name, last.get("traceback"))
-                    return failure("crashed", error)
-                case "bad":
-                    return failure("bad_result", show(str(last.get("why")).encode())[:300])
-                case _:
-                    return failure("bad_result", "a message of no known kind")
-        except BadResultError as exc:
-            return failure("bad_result", show(str(exc).encode())[:300])
-
-
-def _code(said: object) -> Code:
-    for code in SENTENCES:
-        if code == said:
-            return code
-    return "bad_result"

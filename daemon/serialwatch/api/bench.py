@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 from serialwatch.records import Incident, Marker, PortState, Report, Severity, State
+from serialwatch.store.memories import MemoryFilter
+from serialwatch.store.memory_gate import NewMemory
 from serialwatch.wire import Json, iso, utc_ns
 
 T = TypeVar("T")
@@ -22,7 +25,8 @@ ErrorCode = Literal[
 
 
 AuditAction = Literal[
-    "send", "attach", "lines", "break", "reset", "mark", "resolve", "mute", "unmute"
+    "send", "attach", "lines", "break", "reset", "mark", "resolve", "mute", "unmute", "answer",
+    "remember", "correct", "forget",
 ]
 
 
@@ -119,6 +123,60 @@ class AuditEntry:
     result: str
 
 
+class Runs(Protocol):
+    """The agent's runs as the API sees them. Coroutines raise BenchError."""
+
+    async def list_runs(self, port: str, incident: int | None, limit: int) -> Sequence[Json]:
+        """Return runs in short, the newest first."""
+
+    async def trace(self, run_id: str) -> Json | None:
+        """Return all that is stored of a run, None if there is none."""
+
+    async def answer(self, run_id: str, text: str, who: Who) -> Json:
+        """Give the answer for which a run waits; it goes on then."""
+
+
+class OpenQuestion(Protocol):
+    """A question that is being answered."""
+
+    @property
+    def session_id(self) -> str:
+        """Return the id of its session."""
+
+    @property
+    def messages(self) -> asyncio.Queue[Json]:
+        """Return what is told of it: steps, then an answer or an error."""
+
+
+class AskedQuestions(Protocol):
+    """People's questions as the API sees them."""
+
+    def ask(self, text: str, port: str, who: Who, utc_offset_s: int) -> OpenQuestion:
+        """Take a question in; raises BenchError if too many are open."""
+
+    def leave(self, question: Any) -> None:
+        """Note that nobody waits for the answer any more."""
+
+
+class Memories(Protocol):
+    """What the bench remembers, as the API sees it. Coroutines raise BenchError."""
+
+    async def find(self, words: str, wanted: MemoryFilter) -> Sequence[Json]:
+        """Return memories, those that fit the words best first; "" lists them all."""
+
+    async def why(self, id: int) -> Json | None:
+        """Return where a memory comes from, None if there is none of that number."""
+
+    async def add(self, memory: NewMemory, who: Who) -> Json:
+        """Remember what a person says."""
+
+    async def correct(self, id: int, text: str, who: Who) -> Json:
+        """Let a person's words take the place of a memory."""
+
+    async def forget(self, id: int, who: Who) -> Json:
+        """Delete a memory and return it."""
+
+
 class Bench(Protocol):
     """The service as the API sees it. Every method is called on the event loop.
 
@@ -128,6 +186,18 @@ class Bench(Protocol):
     @property
     def log_dir(self) -> Path:
         """Where the logs lie: one folder a port."""
+
+    @property
+    def runs(self) -> Runs:
+        """Return the agent's runs."""
+
+    @property
+    def memories(self) -> Memories:
+        """Return what the bench remembers."""
+
+    @property
+    def questions(self) -> AskedQuestions:
+        """Return people's questions."""
 
     def ports(self) -> Sequence[PortView]:
         """Return every port, in the order of the configuration."""

@@ -13,6 +13,7 @@ from typing import Literal
 from aiohttp import WSMsgType, web
 
 from serialwatch.api.answers import cut, ending, goodbye
+from serialwatch.api.ask import AskRoute
 from serialwatch.api.attach import AttachWish, Consoles, audited, marker_to_json
 from serialwatch.api.bench import (
     AuditEntry,
@@ -26,6 +27,7 @@ from serialwatch.api.bench import (
 from serialwatch.api.caller import Caller
 from serialwatch.api.events import Event, Events
 from serialwatch.api.log_answer import LogAnswer, no_port
+from serialwatch.api.memories import MemoryRoutes
 from serialwatch.api.parameters import (
     body_of,
     bytes_to_send,
@@ -36,6 +38,7 @@ from serialwatch.api.parameters import (
     whole,
 )
 from serialwatch.api.rights import Right
+from serialwatch.api.runs import RunRoutes
 from serialwatch.records import SEVERITIES, State
 from serialwatch.wire import Json, incident_to_json, iso, report_to_json, show
 
@@ -68,6 +71,9 @@ class Routes:
 
     def __init__(self, bench: Bench, consoles: Consoles, events: Events) -> None:
         self._bench = bench
+        self._runs = RunRoutes(bench)
+        self._ask = AskRoute(bench)
+        self._memories = MemoryRoutes(bench)
         self._consoles = consoles
         self._events = events
         self._logs = LogAnswer(bench)
@@ -84,6 +90,15 @@ class Routes:
             Route("GET", "/v1/logs/{port}", view, self._log),
             Route("GET", "/v1/attach/{port}", view, self._attach),
             Route("GET", "/v1/events", view, self._follow_events),
+            Route("GET", "/v1/runs", view, self._runs.list_runs),
+            Route("GET", "/v1/runs/{id}", view, self._runs.show),
+            Route("POST", "/v1/runs/{id}/answer", annotate, self._runs.answer),
+            Route("POST", "/v1/ask", view, self._ask.answer),
+            Route("GET", "/v1/memories", view, self._memories.list_memories),
+            Route("GET", "/v1/memories/{id}", view, self._memories.why),
+            Route("POST", "/v1/memories", annotate, self._memories.add),
+            Route("POST", "/v1/memories/{id}/correct", annotate, self._memories.correct),
+            Route("POST", "/v1/memories/{id}/forget", annotate, self._memories.forget),
             Route("POST", "/v1/ports/{port}/send", write, self._send),
             Route("POST", "/v1/ports/{port}/reset", write, self._reset),
             Route("POST", "/v1/ports/{port}/mark", annotate, self._mark),
@@ -95,6 +110,7 @@ class Routes:
     async def close(self) -> None:
         """End what lasts: followed events and logs."""
         self._logs.close()
+        self._ask.close()
         async with asyncio.TaskGroup() as tasks:
             for ws in self._followers:
                 tasks.create_task(goodbye(ws), name="events goodbye")

@@ -152,6 +152,10 @@ class ApiServer:
         """Tell about a new report or revision."""
         self.events.add("report.published", port, time.time_ns(), report_to_json(report))
 
+    def on_step(self, port: str, step: Json) -> None:
+        """Tell that a run of the agent has called a skill."""
+        self.events.add("run.step", port, time.time_ns(), step)
+
     def on_marker(self, marker: Marker) -> None:
         """Tell about a marker."""
         self.events.add("marker", marker.port, marker.utc_ns, marker_to_json(marker))

@@ -41,14 +41,24 @@ class Daemon:
 
     def rows(self, address: str, parameters: Parameters | None = None) -> Iterator[Json]:
         """Ask for something that comes row by row, perhaps without end; raises as `get` does."""
+        # A quiet board may stay quiet for days.
+        yield from self._rows("GET", _with(address, parameters), None, limit_s=None)
+
+    def post_rows(self, address: str, body: Mapping[str, Any]) -> Iterator[Json]:
+        """Have something done that is told row by row, with a row every few seconds at least."""
+        yield from self._rows("POST", address, json.dumps(body), limit_s=ANSWER_LIMIT_S)
+
+    def _rows(
+        self, method: str, address: str, body: str | None, limit_s: float | None
+    ) -> Iterator[Json]:
         connection = self._connect()
         try:
-            connection.request("GET", _with(address, parameters))
+            connection.request(method, address, body)
             answer = connection.getresponse()
             if answer.status >= 400:
                 raise _refused(answer.read())
             assert connection.sock is not None
-            connection.sock.settimeout(None)  # a quiet board may stay quiet for days
+            connection.sock.settimeout(limit_s)
             while row := answer.readline():
                 yield json.loads(row)
         except (OSError, http.client.HTTPException) as exc:

@@ -36,6 +36,8 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
     "Faults": (
         Command("incidents", "serialwatch.cli.incidents:incidents", "faults that were noticed"),
         Command("report", "serialwatch.cli.report:report", "what was found out about a fault"),
+        Command("ask", "serialwatch.cli.ask:ask", "a question, answered as it is found out"),
+        Command("runs", "serialwatch.cli.runs:runs", "what the agent did, round by round"),
         Command("analyze", "serialwatch.cli.analyze:analyze", "a saved log, without a daemon"),
     ),
     "Boards": (
@@ -48,6 +50,7 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
         Command(
             "skills", "serialwatch.cli.skills:skills", "the agent's skills: list, check, run, test"
         ),
+        Command("roles", "serialwatch.cli.roles:roles", "who the agent is: list, show, check"),
         Command("agent", "serialwatch.cli.agent:agent", "test the model's endpoint"),
         Command("config", "serialwatch.cli.config:config", "check and show the configuration"),
     ),

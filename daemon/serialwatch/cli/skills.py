@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +52,15 @@ def lint(folders: tuple[Path, ...], strict: bool, as_json: bool) -> int:
 
     Each finding has a file and line, a code and what to do. It exits with 2 if there is an error.
     """
-    roots = [f.resolve().parent if (f / "SKILL.md").is_file() else f for f in folders]
+    wanted = [folder.resolve() for folder in folders]
+    roots = [f.parent if (f / "SKILL.md").is_file() else f for f in wanted]
     for folder, root in zip(folders, roots, strict=True):
         if not any(read_skills(root)):
             raise CliError(
                 f"{safe(folder)}: no skill: name a skill's folder, or one that holds such folders",
                 WRONG_USE,
             )
-    findings = [f for f in lint_skills(roots or search_path("skills")) if _is_in(f, folders)]
+    findings = [f for f in lint_skills(roots or search_path("skills")) if _is_in(f.path, wanted)]
     has_errors = any(finding.is_error or strict for finding in findings)
     if as_json:
         click.echo(json.dumps([_as_json(finding) for finding in findings], indent=2))
@@ -69,17 +70,13 @@ def lint(folders: tuple[Path, ...], strict: bool, as_json: bool) -> int:
         words = f"{finding.path}:{finding.line}: {kind} {finding.code}: {finding.text}"
         click.echo(f"serialwatch: {safe(words)}: {REMEDIES[finding.code]}", err=True)
     loaded = find_skills(roots or search_path("skills"))
-    checked = [s for s in (*loaded.skills.values(), *loaded.shadowed) if _is_below(s, folders)]
+    checked = [s for s in (*loaded.skills.values(), *loaded.shadowed) if _is_in(s.folder, wanted)]
     click.echo(f"{len(checked)} skills, {len(findings) or 'no'} findings")
     return WRONG_USE if has_errors else 0
 
 
-def _is_in(finding: Finding, folders: tuple[Path, ...]) -> bool:
-    return not folders or any(finding.path.is_relative_to(f.resolve()) for f in folders)
-
-
-def _is_below(skill: Skill, folders: tuple[Path, ...]) -> bool:
-    return not folders or any(skill.folder.is_relative_to(f.resolve()) for f in folders)
+def _is_in(path: Path, folders: Sequence[Path]) -> bool:
+    return not folders or any(path.is_relative_to(folder) for folder in folders)
 
 
 def _as_json(finding: Finding) -> Json:

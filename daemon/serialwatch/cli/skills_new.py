@@ -35,6 +35,7 @@ metadata:
   timeout-s: "5"
   idempotent: "true"
   params: schema.json
+  roles: "log-detective bench-assistant"
   when: "tag in ({domain})"
   when-not: "reading a range"
 ---

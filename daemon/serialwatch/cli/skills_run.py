@@ -24,7 +24,7 @@ from serialwatch.cli.tables import safe
 from serialwatch.config import Config, state_dir
 from serialwatch.records import Line
 from serialwatch.saved.log import open_log
-from serialwatch.saved.skill_trial import PORT, SkillTrials, Trial, archive_of, lines_of
+from serialwatch.saved.skill_trial import PORT, SkillTrials, Trial, lines_of
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.wire import Json
 
@@ -62,12 +62,11 @@ def run_skill(
     args = _args(args_json, registry.skills[name])
     if log_path is not None:
         port = port or PORT
-        archive = archive_of(_lines(log_path, port), port)
-    elif port is not None or state is not None:
-        archive = _state(config, state, port or "")
+        lines = _lines(log_path, port)
+        trial = asyncio.run(_run(registry, config, name, args, lines, port))
     else:
-        archive = archive_of(())
-    trial = asyncio.run(_run(registry, config, name, args, archive, port or ""))
+        past = _state(config, state, port or "") if port or state else ()
+        trial = asyncio.run(_run(registry, config, name, args, past, port or ""))
     if as_json:
         click.echo(json.dumps(_as_json(trial), indent=2, ensure_ascii=False))
     else:
@@ -83,15 +82,16 @@ async def _run(
     config: Config,
     name: str,
     args: Mapping[str, Any],
-    archive: Archive,
+    past: Archive | Sequence[Line],
     port: str,
 ) -> Trial:
     elfs = {key: about.elf for key, about in config.port.items() if about.elf}
-    try:
-        async with SkillTrials(registry, elfs=elfs) as trials:
+    async with SkillTrials(registry, elfs=elfs) as trials:
+        archive = past if isinstance(past, Archive) else trials.archive_of(past, port)
+        try:
             return await trials.call(name, args, archive, port)
-    finally:
-        archive.close()
+        finally:
+            archive.close()
 
 
 def _as_json(trial: Trial) -> Json:
@@ -217,7 +217,7 @@ async def _problems(
     trials: SkillTrials, name: str, case: Case, matcher: Matcher | None
 ) -> tuple[str, ...]:
     lines = lines_of(case.log, matcher) if matcher is not None and case.log else []
-    archive = archive_of(lines)
+    archive = trials.archive_of(lines)
     try:
         trial = await trials.call(name, case.args, archive, PORT)
     finally:

@@ -10,18 +10,24 @@ from typing import Any, Protocol, cast, get_args
 
 import sqlite_utils
 
-from serialwatch.api.bench import PortView, port_to_json
+from serialwatch.api.bench import Bench, PortView, port_to_json
 from serialwatch.metrics import Metrics
 from serialwatch.records import Hit, Incident, IncidentChange, Report
 from serialwatch.service.agent_link import AgentLink
+from serialwatch.service.agent_notes import keep_snapshot, set_mark
 from serialwatch.service.faults import PHASES, Faults, Phase
+from serialwatch.service.memories import save_run, take_memory
+from serialwatch.service.model_use import take_answer, take_endpoint, take_spent
+from serialwatch.service.questions import Questions
+from serialwatch.service.runs import ANSWERED, answer_waiting, take_inquiry
 from serialwatch.store import incidents as incident_rows
 from serialwatch.store import memories as memory_rows
 from serialwatch.store import reports as report_rows
 from serialwatch.store import runs as run_rows
 from serialwatch.store.database import Database, StoreError
+from serialwatch.store.late_results import late_result_from_json, save_late_result
 from serialwatch.store.log_writer import LogWriter
-from serialwatch.store.memory_gate import MemoryType, memory_from_json
+from serialwatch.store.memory_gate import MemoryType
 from serialwatch.store.templates import PortTemplates, save_templates
 from serialwatch.titles import normalise
 from serialwatch.triggers.ruleset import Told
@@ -64,6 +70,8 @@ class AgentDesk:
         # Those of them whose lines are not on disk: how far each log must be, and how to store it.
         self._unlogged: dict[tuple[int, int], tuple[dict[str, int], Job]] = {}
         self.faults: Faults | None = None
+        self.bench: Bench | None = None
+        self.questions: Questions | None = None
         self._db = db
         self._writer = writer
         self._metrics = metrics
@@ -85,10 +93,16 @@ class AgentDesk:
         self._pending[queue_id] = wake
         self.link.send(wake)
 
+    def go_on(self, queue_id: int, order: Json) -> None:
+        """Let the agent go on with a run for which a person has answered."""
+        self._pending[queue_id] = order
+        self.link.send(order)
+
     def _greet(self) -> list[Json]:
         """Return what an agent is told at its start; it has not asked any model yet."""
         self._metrics.breaker_state.set(0)
-        return [{"kind": "hello", **self._hello()}, *self._pending.values()]
+        asked = self.questions.orders() if self.questions else []
+        return [{"kind": "hello", **self._hello()}, *self._pending.values(), *asked]
 
     async def resume(self) -> None:
         """Take up what an earlier run of the daemon did not get done.
@@ -99,6 +113,10 @@ class AgentDesk:
         """
         await self._db.run(run_rows.resume)
         for item in await self._db.run(run_rows.load_queue):
+            if item.phase == ANSWERED and (order := await answer_waiting(self._db, item)):
+                self.go_on(item.id, order)
+            if item.kind == "question" and item.phase != ANSWERED and self.questions:
+                self.questions.resume(item)
             if item.kind != "incident" or item.incident_id is None or item.id in self._pending:
                 continue
             incident = await self._db.run(partial(incident_rows.load_incident, id=item.incident_id))
@@ -110,20 +128,36 @@ class AgentDesk:
             return await self._take_report(report_from_json(body["report"]), str(body["run_id"]))
         if op == "done":
             self._pending.pop(int(body["queue_id"]), None)
+            if self.questions is not None:
+                self.questions.done(int(body["queue_id"]))
             # It waits for a database that heals: else the next start would do the work again.
             self._db.post(
                 partial(run_rows.finish, id=int(body["queue_id"]), is_ok=bool(body["ok"]))
             )
             return None
+        if op == "step" and self.questions is not None:
+            self.questions.step(body)
+            return None
+        if op == "answer" and self.questions is not None:
+            await self.questions.answer(body)
+            return None
+        if op == "inquiry":
+            return await take_inquiry(self._db, body)
         if op == "run":
             return await self._take_trace(run_rows.trace_from_json(body))
         if op == "memory":
-            memory = memory_from_json(body)
             written = await self._db.run(
-                partial(memory_rows.write_memory, memory=memory, now_utc_ns=time.time_ns())
+                partial(take_memory, body=body, now_utc_ns=time.time_ns())
             )
             await self.count_memories()
             return written
+        if op == "snapshot":
+            return await keep_snapshot(self._db, body)
+        if op == "mark" and self.bench is not None:
+            return await set_mark(self.bench, body)
+        if op == "late":
+            late = late_result_from_json(body, time.time_ns())
+            return await self._db.run(partial(save_late_result, result=late))
         if op == "ports":
             return {
                 view.name: port_to_json(view) | self._hands_on(view.name) for view in self._views()
@@ -145,6 +179,12 @@ class AgentDesk:
         if op == "investigating":
             self._changed("investigating", int(body["incident"]))
             return None
+        if op == "spent":
+            return await take_spent(self._db, body)
+        if op == "endpoint":
+            return await take_endpoint(self._db, body)
+        if op == "cached":
+            return await take_answer(self._db, body)
         raise ValueError(f"no such thing to ask: {op[:40]!r}")
 
     async def count_memories(self) -> None:
@@ -262,6 +302,8 @@ class AgentDesk:
         self.faults.found([hit])
 
     async def _take_trace(self, trace: run_rows.Trace) -> None:
+        """Store what is new of a run, and count it: what is not stored will be sent again."""
+        await self._db.run(partial(save_run, trace=trace, now_utc_ns=time.time_ns()))
         metrics = self._metrics
         for call in trace.skill_calls:
             metrics.skill_calls.labels(call.skill, call.status).inc()
@@ -273,4 +315,8 @@ class AgentDesk:
             metrics.llm_seconds.observe(turn.latency_ms / 1000)
             metrics.llm_tokens.labels("prompt").inc(turn.prompt_tokens)
             metrics.llm_tokens.labels("completion").inc(turn.completion_tokens)
-        await self._db.run(partial(run_rows.save_trace, trace=trace))
+        if trace.run.ended_utc_ns is not None and trace.run.exit_status != "waiting":
+            for skill in trace.run.state.get("offered", ()):
+                metrics.skill_offered.labels(skill).inc()
+            for skill in trace.run.state.get("cited", ()):
+                metrics.skill_cited.labels(skill).inc()

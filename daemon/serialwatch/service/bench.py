@@ -27,13 +27,17 @@ from serialwatch.metrics import CONTENT_TYPE, Metrics
 from serialwatch.records import SEVERITIES, Incident, IncidentChange, Marker, Report
 from serialwatch.service.agent_desk import AgentDesk
 from serialwatch.service.faults import Faults
+from serialwatch.service.memories import ServiceMemories
 from serialwatch.service.ports import BenchPort, Ports
+from serialwatch.service.questions import Questions
+from serialwatch.service.runs import ServiceRuns
 from serialwatch.store import audit as audit_rows
 from serialwatch.store import boots as boot_rows
 from serialwatch.store import incidents as incident_rows
 from serialwatch.store import reports as report_rows
 from serialwatch.store.database import Database, StoreError
 from serialwatch.store.log_writer import LogWriter
+from serialwatch.wire import Json
 from serialwatch_drivers.port import PortError, PortWriteError
 
 T = TypeVar("T")
@@ -65,6 +69,7 @@ class ServiceBench:
         renderer: Executor,
         problems: Callable[[], Sequence[str]],
         marked: Callable[[Marker], None],
+        stepped: Callable[[str, Json], None],
     ) -> None:
         self._log_dir = log_dir
         self._db = db
@@ -76,6 +81,13 @@ class ServiceBench:
         self._renderer = renderer
         self._problems = problems
         self._marked = marked
+        self.runs = ServiceRuns(db, self.render, faults.take_queue_id, desk.go_on, self.audit)
+        self.memories = ServiceMemories(
+            db, self.render, log_dir, desk.count_memories, self.audit
+        )
+        self.questions = desk.questions = Questions(
+            db, writer, faults.take_queue_id, desk.link.send, stepped
+        )
         self.next_marker_id = int(time.time())  # until the database tells
         self._wrote_seq: dict[str, int] = {}  # by port: the line at the last write
         self._sent: dict[str, deque[Sent]] = {}

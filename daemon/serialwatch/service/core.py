@@ -20,7 +20,7 @@ from serialwatch.api.caller import policy_of_this_process
 from serialwatch.api.listen import ApiBindError
 from serialwatch.api.server import ApiPlaces, ApiServer
 from serialwatch.bundled import search_path
-from serialwatch.config import Config, is_system, run_dir, state_dir
+from serialwatch.config import Config, PortConfig, config_to_json, is_system, run_dir, state_dir
 from serialwatch.metrics import Metrics, PortNumbers
 from serialwatch.notify.command import CommandNotifier, Notification
 from serialwatch.records import Hit, IncidentChange, Marker, Report
@@ -37,12 +37,13 @@ from serialwatch.service.supervise import supervise
 from serialwatch.service.upkeep import Upkeep
 from serialwatch.store import boots as boot_rows
 from serialwatch.store import incidents as incident_rows
-from serialwatch.store import memories as memory_rows
 from serialwatch.store import ports as port_rows
 from serialwatch.store import retention as row_retention
+from serialwatch.store.cached_answers import prune_answers
 from serialwatch.store.database import Database, SchemaTooNewError, StoreError
 from serialwatch.store.log_retention import prune
 from serialwatch.store.log_writer import LogWriter
+from serialwatch.store.memory_upkeep import clean_up
 from serialwatch.store.state_dir import StateLock
 from serialwatch.tomlfile import TomlError
 from serialwatch.triggers.matcher import Matcher
@@ -110,9 +111,14 @@ class Service:
             self._renderer,
             self.problems,
             self._on_marker,
+            self._on_step,
         )
+        self._desk.bench = self._bench
         self._api: ApiServer | None = None
-        self._upkeep = Upkeep({"retention": self._prune}, {"memories": self._clean_memories})
+        self._upkeep = Upkeep(
+            {"retention": self._prune},
+            {"memories": self._clean_memories, "cached answers": self._clean_answers},
+        )
 
     def stop(self) -> None:
         """End in order: what is in memory goes to disk first."""
@@ -188,6 +194,10 @@ class Service:
     def _detector(self, trigger: str) -> Told | None:
         matcher = self._ports.matcher
         return matcher.ruleset.detector(trigger) if matcher is not None else None
+
+    def _on_step(self, port: str, step: Json) -> None:
+        if self._api is not None:
+            self._api.on_step(port, step)
 
     def _on_marker(self, marker: Marker) -> None:
         if self._api is not None:
@@ -469,8 +479,8 @@ class Service:
         before, self._config = self._config, config
         if config.daemon != before.daemon:
             log.warning("[daemon] has changed: that takes a restart")
-        gone = [n for n, port in before.port.items() if config.port.get(n) != port]
-        fresh = [port for n, port in config.port.items() if before.port.get(n) != port]
+        gone = [n for n, p in before.port.items() if not _is_same_port(config.port.get(n), p)]
+        fresh = [p for n, p in config.port.items() if not _is_same_port(before.port.get(n), p)]
         await self._ports.close(gone)
         for name in gone:
             if name not in config.port:
@@ -490,7 +500,7 @@ class Service:
                 task.cancel()
             self._notifiers.clear()
             self._start_notifiers(tasks)
-        if config.agent != before.agent:
+        if config.agent != before.agent or _elfs(config) != _elfs(before):
             self._desk.link.send({"kind": "stop"})
             await self._stop_part("agent")
             self._start_part("agent", self._desk.link.run, tasks)
@@ -518,14 +528,16 @@ class Service:
 
     def _hello(self) -> Json:
         """Return what the agent has to know."""
-        agent = self._config.agent
         return {
             "state_dir": str(self._state),
-            "agent": {"base_url": agent.base_url, "model": agent.model},
+            "agent": config_to_json(self._config)["agent"],
             "skill_dirs": [str(folder) for folder in search_path("skills")],
             "knowledge_dirs": [str(folder) for folder in search_path("knowledge")],
             "roles_dirs": [str(folder) for folder in search_path("roles")],
-            "ports": {name: {"device": port.device} for name, port in self._config.port.items()},
+            "ports": {
+                name: {"device": port.device, "elf": port.elf}
+                for name, port in self._config.port.items()
+            },
         }
 
     def _port_numbers(self) -> list[PortNumbers]:
@@ -565,8 +577,20 @@ class Service:
         )
 
     async def _clean_memories(self) -> None:
-        await self._db.run(partial(memory_rows.clean_up, now_utc_ns=time.time_ns()))
+        await self._db.run(partial(clean_up, now_utc_ns=time.time_ns()))
         await self._desk.count_memories()
+
+    async def _clean_answers(self) -> None:
+        await self._db.run(partial(prune_answers, now_utc_ns=time.time_ns()))
+
+
+def _is_same_port(one: PortConfig | None, other: PortConfig) -> bool:
+    """Tell whether a port can stay open; its firmware file is for the agent alone."""
+    return one is not None and replace(one, elf="") == replace(other, elf="")
+
+
+def _elfs(config: Config) -> dict[str, str]:
+    return {name: port.elf for name, port in config.port.items()}
 
 
 def _make_folder(folder: Path, gid: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, Protocol
@@ -20,6 +21,8 @@ from serialwatch.records import (
 from serialwatch.store import incidents as incident_rows
 from serialwatch.store import ports as port_rows
 from serialwatch.store.database import Database
+
+log = logging.getLogger(__name__)
 
 Phase = Literal["opened", "settled", "outcome"]
 PHASES: Mapping[str, Phase] = {"opened": "opened", "settled": "settled", "outcome": "outcome"}
@@ -152,6 +155,9 @@ class Faults:
                 queue_id = self.take_queue_id()
             if change.what == "opened":
                 self._metrics.incidents.labels(incident.port, incident.severity).inc()
+                if incident.state != "muted":  # the title may hold the board's words
+                    log.info("%s: incident %d opened: %s, %s, at L%d", incident.port, incident.id,
+                             incident.trigger, incident.severity, incident.first_seq)  # fmt: skip
             searched = self.searched.get(incident.port, 0)
             position = self.incidents.matched(incident.port, searched) if searched else 0
             self._store(incident, phase, queue_id, position)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -97,6 +97,25 @@ class PortLog:
             if limit is not None and count >= limit:
                 return
             yield line
+
+    def stretches(
+        self, words: Sequence[bytes], first: int, last: int, reverse: bool = False
+    ) -> Iterator[tuple[int, int, bool]]:
+        """Yield (first line, last line, whether one of `words` may stand there), side by side.
+
+        All lines from `first` to `last` are in one of them. `words` are in lower case. Lines are
+        not made for this, which makes it a hundred times as fast as reading them.
+        """
+        begin, end = max(self._index_of(first), 0), self._index_of(last)
+        for index in range(end, begin - 1, -1) if reverse else range(begin, end + 1):
+            with contextlib.suppress(FileNotFoundError), self._files[index].open() as opened:
+                for start, after in opened.parts(first, last, reverse):
+                    stop = after.seq - 1 if after else last
+                    if after is None and index + 1 < len(self._files):
+                        stop = min(stop, self._files[index + 1].first_seq - 1)
+                    low, high = max(start.seq, first), min(stop, last)
+                    if low <= high:
+                        yield low, high, opened.holds(start, after, words)
 
     def line(self, seq: int) -> Line | None:
         """Return line `seq`, None if there is none of this number."""

@@ -1,19 +1,22 @@
-"""Long-term memory: conclusions that outlive an incident."""
+"""Long-term memory: conclusions that outlive an incident.
+
+What a model writes is `proposed`: it counts half and is shown as unverified, until a person or a
+second incident says the same. What a person corrects is `superseded`: it is kept for a while, but
+neither found nor brought back by saying it again.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from sqlite_utils import Database
 
 from serialwatch.store.memory_gate import (
     MAX_EVIDENCE,
-    MemoryLink,
     MemoryRefusedError,
     MemoryScope,
     MemorySource,
@@ -21,24 +24,28 @@ from serialwatch.store.memory_gate import (
     NewMemory,
     check_memory,
 )
+from serialwatch.store.memory_kin import (
+    conflicting,
+    incidents_of,
+    link,
+    load_relations_to,
+    near,
+    relate,
+    said_elsewhere,
+    written_in_run,
+)
+from serialwatch.store.memory_words import plain
 from serialwatch.wire import iso, utc_ns
 
-RelationKind = Literal["duplicate_of", "supports", "contradicts", "supersedes"]
+MemoryStatus = Literal["proposed", "active", "superseded"]
 
-MAX_PER_SESSION = 3  # memories a model may write
-MAX_TERMS = 24  # of a query
+MAX_PER_RUN = 3  # memories that skills may write, of each source
+ENOUGH_INCIDENTS = 2  # that say the same make it active
+CORRECTED = 5  # priority of what a person corrects
+MAX_LIST = 1000
 
 DAY_NS = 24 * 3600 * 1_000_000_000
 KEPT_DAYS: Mapping[int, int] = {2: 30, 3: 180}  # by priority; 4 and 5 stay, 0 and 1 are scratch
-SCRATCH_NS = DAY_NS
-DUPLICATE = 0.8  # share of common words
-
-_COMMON_WORDS = """
-    about after an and are as at be been but by can did do does for from had has have how if in
-    into is it its no not of on or so that the their then there this to was were what when where
-    which who why will with
-"""
-_COMMON = frozenset(_COMMON_WORDS.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,30 +61,55 @@ class MemoryRow:
     body: str
     tags: tuple[str, ...]
     source: MemorySource
+    status: MemoryStatus
     fingerprint: str
     hits: int  # how often it was learned
+    used: int  # in how many runs that led to a report it was shown
     evidence: tuple[str, ...]
     session_id: str
     user_id: str
     created_utc_ns: int
     updated_utc_ns: int
+    used_utc_ns: int | None
     expires_utc_ns: int | None
+
+    @property
+    def incident(self) -> int | None:
+        """Return the incident it was learned from first, None if it was from none."""
+        number = self.session_id.removeprefix("incident-")
+        return int(number) if number != self.session_id and number.isdigit() else None
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
-    """One memory's relation to another."""
+class Written:
+    """What became of a memory that was handed in: whoever wrote it gets this back."""
 
-    other_id: int
-    kind: RelationKind
+    id: int
+    is_new: bool  # False: it was known and is counted
+    priority: int
+    status: MemoryStatus
+    near: tuple[int, ...] = ()  # memories that say nearly the same
+    contradicts: tuple[int, ...] = ()  # memories that say something else under the same title
 
 
-def write_memory(db: Database, memory: NewMemory, now_utc_ns: int) -> int:
-    """Store a memory and return its id.
+@dataclass(frozen=True, slots=True)
+class MemoryFilter:
+    """Which memories are wanted; what is "" does not narrow them."""
+
+    port: str = ""  # what a run about that port would see
+    type: MemoryType | Literal[""] = ""
+    scope: MemoryScope | Literal[""] = ""
+    status: MemoryStatus | Literal["", "all"] = ""  # "": all but superseded
+    limit: int = 100
+
+
+def write_memory(db: Database, memory: NewMemory, now_utc_ns: int) -> Written:
+    """Store a memory and return what became of it.
 
     One with the same words (numbers aside) in the same scope is the same: it is counted, keeps
     its higher priority and later expiry, and takes the new text unless the old one weighs more.
-    One with nearly the same words is linked as `duplicate_of`.
+    One with nearly the same words is linked as `duplicate_of`, or as what it `supports` if it is
+    of another scope; one with the same title and other words `contradicts`.
 
     Raises:
         MemoryRefusedError: it does not pass the gate.
@@ -85,28 +117,87 @@ def write_memory(db: Database, memory: NewMemory, now_utc_ns: int) -> int:
     """
     check_memory(memory)
     same = _hash(memory)
-    _check_session(db, memory, same)
+    _check_run(db, memory, same)
     expires = _expiry(memory, now_utc_ns)
+    close: list[int] = []
     with db.atomic():
         row = next(db.query("SELECT * FROM memories WHERE hash = ?", [same]), None)
         if row is None:
             written = _insert(db, memory, same, expires, now_utc_ns)
-            for other in _near(db, memory, written):
-                relate(db, written, other, "duplicate_of")
+            link(db, written, memory.links, memory.session_id)
+            close = _find_kin(db, memory, written)
         else:
             written = int(row["id"])
-            _merge(db, memory_of(row), memory, expires, now_utc_ns)
-        for link in memory.links:
-            db.execute(
-                "INSERT INTO memory_links VALUES (?, ?, ?)",
-                [written, link.source_skill, link.source_step],
-            )
-    return written
+            old = memory_of(row)
+            _merge(db, old, memory, expires, now_utc_ns)
+            link(db, written, [*memory.links], old.session_id)
+            link(db, written, (), memory.session_id)
+        other = _find_conflicts(db, memory, written)
+        _activate(db, [written, *close], memory)
+    stored = load_memory(db, written)
+    assert stored is not None  # just written
+    return Written(written, row is None, stored.priority, stored.status, tuple(close), tuple(other))
 
 
-def relate(db: Database, id: int, other_id: int, kind: RelationKind) -> None:
-    """Store how a memory relates to another one, once."""
-    db.execute("INSERT OR IGNORE INTO memory_relations VALUES (?, ?, ?)", [id, other_id, kind])
+def correct_memory(db: Database, id: int, text: str, user: str, now_utc_ns: int) -> Written | None:
+    """Let a person's words take the place of a memory; None if there is none of that number.
+
+    Raises:
+        MemoryRefusedError: the text does not pass the gate.
+
+    """
+    old = load_memory(db, id)
+    if old is None:
+        return None
+    if old.status == "superseded" and (newer := _successors(db, id)):
+        raise MemoryRefusedError(f"M{id} was corrected already: correct M{newer[-1]} instead")
+    kind: MemoryType = "fact" if old.type == "snapshot" else old.type
+    correction = NewMemory(
+        type=kind,
+        title=old.title,
+        body=text,
+        priority=CORRECTED,
+        source="human",
+        scope=old.scope,
+        scope_name=old.scope_name,
+        tags=old.tags,
+        fingerprint=old.fingerprint,
+        evidence=old.evidence,
+        session_id=old.session_id,
+        user_id=user,
+    )
+    with db.atomic():
+        written = write_memory(db, correction, now_utc_ns)
+        if written.id == old.id:  # said once more in the same words: confirmed
+            db.execute("UPDATE memories SET user_id = ? WHERE id = ?", [user, old.id])
+            return written
+        relate(db, written.id, old.id, "supersedes")
+        db.execute(
+            "DELETE FROM memory_relations WHERE kind = 'contradicts'"
+            " AND (memory_id = :old OR other_id = :old)",
+            {"old": old.id},
+        )
+        db.execute(
+            "UPDATE memories SET status = 'superseded', updated_at = ? WHERE id = ?",
+            [iso(now_utc_ns), old.id],
+        )
+    return replace(
+        written,
+        near=tuple(n for n in written.near if n != old.id),
+        contradicts=tuple(n for n in written.contradicts if n != old.id),
+    )
+
+
+def _successors(db: Database, id: int) -> list[int]:
+    return [r.other_id for r in load_relations_to(db, id) if r.kind == "supersedes"]
+
+
+def forget_memory(db: Database, id: int) -> MemoryRow | None:
+    """Delete a memory and return it; None if there is none of that number."""
+    old = load_memory(db, id)
+    if old is not None:
+        db.execute("DELETE FROM memories WHERE id = ?", [id])
+    return old
 
 
 def load_memory(db: Database, id: int) -> MemoryRow | None:
@@ -116,53 +207,41 @@ def load_memory(db: Database, id: int) -> MemoryRow | None:
     )
 
 
-def load_links(db: Database, id: int) -> list[MemoryLink]:
-    """Return where a memory comes from, oldest first."""
-    rows = db.execute(
-        "SELECT source_skill, source_step FROM memory_links WHERE memory_id = ? ORDER BY rowid",
-        [id],
-    )
-    return [MemoryLink(skill, step) for skill, step in rows]
-
-
-def load_relations(db: Database, id: int) -> list[Relation]:
-    """Return a memory's relations to others."""
-    rows = db.execute(
-        "SELECT other_id, kind FROM memory_relations WHERE memory_id = ? ORDER BY other_id, kind",
-        [id],
-    )
-    return [Relation(other, kind) for other, kind in rows]
-
-
-def clean_up(db: Database, now_utc_ns: int) -> int:
-    """Delete scratch (priority 0 and 1) older than a day and what has expired; return how many."""
-    return db.execute(
+def load_memories(db: Database, wanted: MemoryFilter, now_utc_ns: int) -> list[MemoryRow]:
+    """Return memories, those of persons and the heavier ones first, then the newest."""
+    rows = db.query(
         """
-        DELETE FROM memories
-        WHERE (priority <= 1 AND updated_at < :day_ago) OR expires_at <= :now
+        SELECT * FROM memories
+        WHERE (expires_at IS NULL OR expires_at > :now)
+            AND (:port = '' OR scope IN ('bench', 'user') OR scope_name = :port)
+            AND (:type = '' OR type = :type) AND (:scope = '' OR scope = :scope)
+            AND (:status = 'all' OR status = :status OR (:status = '' AND status != 'superseded'))
+        ORDER BY priority DESC, updated_at DESC, id DESC LIMIT :limit
         """,
-        {"day_ago": iso(now_utc_ns - SCRATCH_NS), "now": iso(now_utc_ns)},
-    ).rowcount
+        {
+            "now": iso(now_utc_ns),
+            "port": wanted.port,
+            "type": wanted.type,
+            "scope": wanted.scope,
+            "status": wanted.status,
+            "limit": wanted.limit,
+        },
+    )
+    return [memory_of(row) for row in rows]
+
+
+def count_used(db: Database, ids: Iterable[int], now_utc_ns: int) -> None:
+    """Count that memories were shown in a run which led to a report."""
+    db.execute(
+        "UPDATE memories SET used = used + 1, used_at = ?"
+        " WHERE id IN (SELECT value FROM json_each(?))",
+        [iso(now_utc_ns), json.dumps(sorted(set(ids)))],
+    )
 
 
 def count_memories(db: Database) -> dict[str, int]:
     """Return how many there are of each type that there is."""
     return dict(db.execute("SELECT type, count(*) FROM memories GROUP BY type").fetchall())
-
-
-def words_of(text: str) -> list[str]:
-    """Return the words of a text as the full-text search knows them, in lower case."""
-    return [word.lower() for word in re.findall(r"[A-Za-z0-9_]{2,}", text)]
-
-
-def terms_of(text: str) -> list[str]:
-    """Return the words to search for, each once, at most 24, without what every sentence has."""
-    return [word for word in dict.fromkeys(words_of(text)) if word not in _COMMON][:MAX_TERMS]
-
-
-def query_of(terms: Iterable[str]) -> str:
-    """Return a query of FTS5: each word quoted, so that none is taken for its syntax."""
-    return " OR ".join(f'"{term}"' for term in terms) or '""'
 
 
 def memory_of(row: Mapping[str, Any]) -> MemoryRow:
@@ -177,34 +256,70 @@ def memory_of(row: Mapping[str, Any]) -> MemoryRow:
         body=row["body"],
         tags=tuple(row["tags"].split()),
         source=row["source"],
+        status=row["status"],
         fingerprint=row["fingerprint"],
         hits=row["hits"],
+        used=row["used"],
         evidence=tuple(json.loads(row["evidence_json"])),
         session_id=row["session_id"],
         user_id=row["user_id"],
         created_utc_ns=utc_ns(row["created_at"]),
         updated_utc_ns=utc_ns(row["updated_at"]),
+        used_utc_ns=utc_ns(row["used_at"]) if row["used_at"] else None,
         expires_utc_ns=utc_ns(row["expires_at"]) if row["expires_at"] else None,
     )
 
 
-def _check_session(db: Database, memory: NewMemory, same: str) -> None:
-    """Let a model write a few new memories a session, whatever a board makes it believe."""
-    if memory.source != "model" or not memory.session_id:
+def _check_run(db: Database, memory: NewMemory, same: str) -> None:
+    """Let the skills of a run write a few memories, whatever a board makes them believe."""
+    runs = {
+        run
+        for run, mark, _ in (one.source_step.partition(":") for one in memory.links)
+        if mark and run
+    }
+    for run in runs if memory.source != "human" else ():
+        if written_in_run(db, run, memory.source, same) >= MAX_PER_RUN:
+            raise MemoryRefusedError(
+                f"{MAX_PER_RUN} memories were written in this run: no more of them from a "
+                f"{memory.source}"
+            )
+
+
+def _find_kin(db: Database, memory: NewMemory, id: int) -> list[int]:
+    """Relate a new memory to those that say nearly the same, and return their numbers."""
+    found: dict[int, None] = {}
+    for row in near(db, memory, id):
+        relate(db, id, row["id"], "duplicate_of")
+        found[row["id"]] = None
+    for row in said_elsewhere(db, memory, id):
+        relate(db, id, row["id"], "supports")
+        found[row["id"]] = None
+    return list(found)
+
+
+def _find_conflicts(db: Database, memory: NewMemory, id: int) -> list[int]:
+    """Relate a memory to those that say something else of the same, and return their numbers."""
+    found = [int(row["id"]) for row in conflicting(db, memory, id)]
+    for other in found:
+        relate(db, id, other, "contradicts")
+    return found
+
+
+def _activate(db: Database, ids: Iterable[int], memory: NewMemory) -> None:
+    """Believe what a person says, and what two incidents say independently of each other."""
+    alike = list(ids)
+    incidents = {number for each in alike for number in incidents_of(db, each)}
+    if memory.source != "human" and len(incidents) < ENOUGH_INCIDENTS:
         return
-    (count,) = db.execute(
-        "SELECT count(*) FROM memories WHERE source = 'model' AND session_id = ? AND hash != ?",
-        [memory.session_id, same],
-    ).fetchone()
-    if count >= MAX_PER_SESSION:
-        raise MemoryRefusedError(f"a model may write {MAX_PER_SESSION} memories a session")
+    db.execute(
+        "UPDATE memories SET status = 'active'"
+        " WHERE status = 'proposed' AND id IN (SELECT value FROM json_each(?))",
+        [json.dumps(alike)],
+    )
 
 
 def _hash(memory: NewMemory) -> str:
-    text = " ".join(f"{memory.title} {memory.body}".lower().split())
-    text = re.sub(r"\b0x[0-9a-f]+\b|\b(?=[a-f]*\d)[0-9a-f]{6,}\b", "H", text)
-    text = re.sub(r"\d+", "N", text)
-    parts = json.dumps([text, memory.scope, memory.scope_name])
+    parts = json.dumps([plain(f"{memory.title} {memory.body}"), memory.scope, memory.scope_name])
     return hashlib.sha256(parts.encode()).hexdigest()[:32]
 
 
@@ -221,10 +336,10 @@ def _insert(
     row = db.execute(
         """
         INSERT INTO memories (
-            id, type, scope, scope_name, priority, title, body, tags, source, fingerprint, hash,
-            hits, evidence_json, session_id, user_id, created_at, updated_at, expires_at
+            id, type, scope, scope_name, priority, title, body, tags, source, status, fingerprint,
+            hash, hits, evidence_json, session_id, user_id, created_at, updated_at, expires_at
         ) VALUES (
-            NULL, :type, :scope, :scope_name, :priority, :title, :body, :tags, :source,
+            NULL, :type, :scope, :scope_name, :priority, :title, :body, :tags, :source, :status,
             :fingerprint, :hash, 1, :evidence, :session_id, :user_id, :now, :now, :expires
         ) RETURNING id
         """,
@@ -237,6 +352,7 @@ def _insert(
             "body": memory.body.strip(),
             "tags": " ".join(memory.tags),
             "source": memory.source,
+            "status": "proposed" if memory.source == "model" else "active",
             "fingerprint": memory.fingerprint,
             "hash": same,
             "evidence": json.dumps(list(memory.evidence)),
@@ -253,15 +369,20 @@ def _merge(
     db: Database, old: MemoryRow, new: NewMemory, expires_utc_ns: int | None, now_utc_ns: int
 ) -> None:
     priority = max(old.priority, new.priority)
-    # What a person wrote only a person changes, whatever weight a board talks a model into.
-    is_ours_to_change = new.source == "human" or old.source != "human"
+    # What a person wrote only a person changes, whatever weight a board talks a model into; and
+    # what is believed keeps its numbers, too.
+    is_believed = old.source == "human" or (old.status == "active" and new.source == "model")
+    is_ours_to_change = new.source == "human" or not is_believed
     text = new if is_ours_to_change and new.priority >= old.priority else old
     evidence = list(dict.fromkeys([*old.evidence, *new.evidence]))[-MAX_EVIDENCE:]
+    # A person may bring back what was superseded; it coming up again does not.
+    is_revived = new.source == "human" and old.status == "superseded"
     db.execute(
         """
         UPDATE memories SET hits = hits + 1, priority = :priority, type = :type, title = :title,
             body = :body, tags = :tags, source = :source, fingerprint = :fingerprint,
-            evidence_json = :evidence, updated_at = :now, expires_at = :expires
+            status = :status, user_id = :user, evidence_json = :evidence, updated_at = :now,
+            expires_at = :expires
         WHERE id = :id
         """,
         {
@@ -272,12 +393,19 @@ def _merge(
             "body": text.body.strip(),
             "tags": " ".join(dict.fromkeys([*old.tags, *new.tags])),
             "source": text.source,
+            "status": "active" if is_revived else old.status,
             "fingerprint": new.fingerprint or old.fingerprint,
+            "user": (text.user_id or old.user_id) if text.source == "human" else old.user_id,
             "evidence": json.dumps(evidence),
-            "now": iso(now_utc_ns),
+            "now": iso(old.updated_utc_ns if _is_dead(old, new) else now_utc_ns),
             "expires": _iso(_later(old, new, expires_utc_ns)),
         },
     )
+
+
+def _is_dead(old: MemoryRow, new: NewMemory) -> bool:
+    """Tell whether it stays superseded: it does not get younger by being said again."""
+    return old.status == "superseded" and new.source != "human"
 
 
 def _later(old: MemoryRow, new: NewMemory, expires_utc_ns: int | None) -> int | None:
@@ -285,26 +413,6 @@ def _later(old: MemoryRow, new: NewMemory, expires_utc_ns: int | None) -> int | 
     lasting = [(old.priority, old.expires_utc_ns), (new.priority, expires_utc_ns)]
     ends = [end for priority, end in lasting if priority > 1]
     return max((end for end in ends if end is not None), default=None) if None not in ends else None
-
-
-def _near(db: Database, memory: NewMemory, id: int) -> list[int]:
-    """Return those of the same scope that say nearly the same."""
-    words = set(words_of(f"{memory.title} {memory.body}"))
-    query = query_of(sorted(words, key=len, reverse=True)[:MAX_TERMS])
-    rows = db.query(
-        """
-        SELECT m.id, m.title, m.body FROM memories_fts JOIN memories m ON m.id = memories_fts.rowid
-        WHERE memories_fts MATCH ? AND m.id != ? AND m.scope = ? AND m.scope_name = ?
-        ORDER BY bm25(memories_fts) LIMIT 3
-        """,
-        [query, id, memory.scope, memory.scope_name],
-    )
-    near = []
-    for row in rows if words else ():
-        others = set(words_of(f"{row['title']} {row['body']}"))
-        if len(words & others) >= DUPLICATE * len(words | others):
-            near.append(int(row["id"]))
-    return near
 
 
 def _iso(at_utc_ns: int | None) -> str | None:

@@ -115,16 +115,35 @@ def _problems(memory: NewMemory) -> Iterable[str]:
         yield f"tags are at most {MAX_TAGS} words of letters, digits, _, . and -"
     if len(memory.evidence) > MAX_EVIDENCE:
         yield f"evidence has {len(memory.evidence)} entries: at most {MAX_EVIDENCE}"
+    if memory.source != "human":
+        yield from _problems_of_code(memory)
     if memory.source == "model":
         yield from _problems_of_a_model(memory)
 
 
+def has_instruction(text: str) -> bool:
+    """Tell whether a text wants something done instead of saying what is so."""
+    return _INSTRUCTION.search(text) is not None
+
+
+def _problems_of_code(memory: NewMemory) -> Iterable[str]:
+    """What no person wrote may come from a board: it says what is so."""
+    if has_instruction(_all_of(memory)):
+        yield "a memory states what is so; URLs, commands and instructions are not allowed"
+
+
 def _problems_of_a_model(memory: NewMemory) -> Iterable[str]:
-    """What a model writes may come from a board: it states facts, with lines that show them."""
+    """What a model writes states facts, with lines that show them."""
     if memory.type in {"fact", "task_result"} and not memory.evidence:
         yield "a fact or task_result needs evidence: lines such as dut1:L48213"
-    if _INSTRUCTION.search(f"{memory.title} {memory.body}"):
-        yield "a memory states what is so; URLs, commands and instructions are not allowed"
+    if memory.type == "preference" and memory.scope == "user":
+        yield "what a person prefers is for them to say: `serialwatch memory add`"
+    if _SILENCING.search(_all_of(memory)):
+        yield "whether a fault matters is for a person to say: leave that out"
+
+
+def _all_of(memory: NewMemory) -> str:
+    return " ".join((memory.title, memory.body, *memory.tags))
 
 
 _TAG = re.compile(r"[\w.-]{1,32}")
@@ -132,6 +151,17 @@ _INSTRUCTION = re.compile(
     r"""https?:// | \bwww\. | ``` | \$\( | \brm\s+-\w | \bcurl\s | \bwget\s | \bsudo\s
       | \b(?:ignore|disregard|forget)\s+(?:all|any|the|your|previous|earlier|above)\b
       | \b(?:system|assistant|user)\s*: | \byou\s+(?:must|should|shall|have\s+to|are\s+now)\b
-      | \b(?:always|never)\s+(?:run|send|type|execute|call|reply|answer|approve|write)\b""",
+      | \b(?:always|never|please|do\s+not|don't|must)\s+
+        (?:run|send|type|execute|call|reply|answer|approve|write|ignor|report|mention|tell|trust
+           |investigat|look|remember|skip|use)\w*
+      | \bremember\s*(?::|that\b|to\b) | \bfrom\s+now\s+on\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_SILENCING = re.compile(
+    r"""\bignor(?:e|ed|es|ing|able)\b | \bdisregard(?:s|ed|ing)?\b | \bharmless\b
+      | \bnot\s+(?:a|an|any)\s+(?:\w+\s+)?(?:fault|problem|issue|error)s?\b
+      | \bno\s+(?:need|reason)\s+to\b | \bfalse\s+(?:alarm|positive)s?\b
+      | \b(?:need|can|may|should|could)\s+(?:not\s+)?be\s+
+        (?:skipped|suppressed|muted|silenced|reported|investigated)\b""",
     re.IGNORECASE | re.VERBOSE,
 )

@@ -9,15 +9,9 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from serialwatch.store.memories import (
-    DAY_NS,
-    MemoryRow,
-    memory_of,
-    query_of,
-    terms_of,
-    words_of,
-)
+from serialwatch.store.memories import DAY_NS, MemoryRow, memory_of
 from serialwatch.store.memory_gate import MemoryType
+from serialwatch.store.memory_words import query_of, terms_of, words_of
 from serialwatch.wire import iso
 
 HALF_LIFE_DAYS: Mapping[MemoryType, float | None] = {
@@ -29,12 +23,16 @@ HALF_LIFE_DAYS: Mapping[MemoryType, float | None] = {
 CANDIDATES = 50
 LEAST_RELEVANCE = 0.05
 SHARE_OF_WORDS = 0.4  # relevance of a memory that has every word asked for
+UNVERIFIED = 0.5  # of its score has what a model wrote and nobody has confirmed
+DISPUTED = 0.2  # less for what another memory contradicts
+ELSEWHERE = 0.2  # nearness of what was learned of the same fault on another port or board
 
-_IN_PLACE = """(
-    (expires_at IS NULL OR expires_at > :now)
-    AND (:everywhere OR scope = 'bench' OR (scope = 'port' AND scope_name = :port)
-        OR (scope = 'board' AND scope_name = :board) OR (scope = 'user' AND scope_name = :user))
+_CURRENT = "((expires_at IS NULL OR expires_at > :now) AND status != 'superseded')"
+_HERE = """(
+    :everywhere OR scope = 'bench' OR (scope = 'port' AND scope_name = :port)
+    OR (scope = 'board' AND scope_name = :board) OR (scope = 'user' AND scope_name = :user)
 )"""
+_IN_PLACE = f"({_CURRENT} AND {_HERE})"
 
 
 # Only texts of our own are put together here; what is searched for is a parameter.
@@ -44,10 +42,14 @@ _BY_WORDS = f"""
     WHERE memories_fts MATCH :query AND {_IN_PLACE}
     ORDER BY bm25(memories_fts, 4, 1, 2) LIMIT {CANDIDATES}
 """  # noqa: S608
-_IN_ANY_CASE = f"""
-    SELECT * FROM memories
-    WHERE (priority = 5 OR (:fingerprint != '' AND fingerprint = :fingerprint)) AND {_IN_PLACE}
+_HEAVIEST = f"""
+    SELECT * FROM memories WHERE priority = 5 AND {_IN_PLACE}
     ORDER BY updated_at DESC LIMIT {CANDIDATES}
+"""  # noqa: S608
+_SAME_FAULT = f"""
+    SELECT * FROM memories
+    WHERE fingerprint = :fingerprint AND {_CURRENT} AND ({_HERE} OR scope IN ('port', 'board'))
+    ORDER BY priority DESC, updated_at DESC LIMIT {CANDIDATES}
 """  # noqa: S608
 _HIGHEST = f"""
     SELECT * FROM memories WHERE {_IN_PLACE}
@@ -65,11 +67,15 @@ class MemoryHit:
     memory: MemoryRow
     score: float  # about 0..1, highest first
     relevance: float  # 0..1, of its words alone
+    is_disputed: bool = False  # another memory says something else
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """From where memories are looked for: what is of another port, board or user is not seen."""
+    """From where memories are looked for: what is of another port, board or user is not seen.
+
+    But what was learned of the very same fault elsewhere is.
+    """
 
     port: str = ""
     board: str = ""
@@ -118,9 +124,10 @@ def search(
         for row in db.query(_BY_WORDS, bounds | {"query": query_of(terms)}):
             rows[row["id"]] = row
             relevance[row["id"]] = _relevance(terms, row)
-    for row in db.query(_IN_ANY_CASE, bounds):
-        rows.setdefault(row["id"], row)
-    contradicted = _contradicted(db, rows)
+    for query in (_HEAVIEST, _SAME_FAULT) if fingerprint else (_HEAVIEST,):
+        for row in db.query(query, bounds):
+            rows.setdefault(row["id"], row)
+    disputed = _disputed(db, rows)
     hits = []
     for row in rows.values():
         memory = memory_of(row)
@@ -130,8 +137,16 @@ def search(
             continue
         if type is None or memory.type == type:
             score = _score(memory, 1.0 if is_same_fault else fits, place, now_utc_ns)
-            hits.append(MemoryHit(memory, score - 0.2 * (memory.id in contradicted), fits))
+            is_disputed = memory.id in disputed
+            hits.append(MemoryHit(memory, score - DISPUTED * is_disputed, fits, is_disputed))
     return sorted(hits, key=lambda hit: (-hit.score, -hit.memory.id))[:limit]
+
+
+def recency(memory: MemoryRow, now_utc_ns: int) -> float:
+    """Return 1 for what was learned just now, half of it after the half-life of its type."""
+    half = HALF_LIFE_DAYS[memory.type]
+    age_days = max(0, now_utc_ns - memory.updated_utc_ns) / DAY_NS
+    return 1.0 if half is None else 0.5 ** (age_days / half)
 
 
 def _place(place: Place | None, now_utc_ns: int) -> dict[str, object]:
@@ -158,21 +173,42 @@ def _relevance(terms: Sequence[str], row: Mapping[str, Any]) -> float:
 
 
 def _score(memory: MemoryRow, relevance: float, place: Place | None, now_utc_ns: int) -> float:
-    half = HALF_LIFE_DAYS[memory.type]
-    age_days = max(0, now_utc_ns - memory.updated_utc_ns) / DAY_NS
-    recency = 1.0 if half is None else 0.5 ** (age_days / half)
-    nearness = 0.4
-    if place is not None:
-        nearness = {"port": 1.0, "user": 1.0, "board": 0.7, "bench": 0.4}[memory.scope]
-    return 0.5 * relevance + 0.15 * recency + 0.15 * memory.priority / 5 + 0.2 * nearness
+    score = (
+        0.5 * relevance
+        + 0.15 * recency(memory, now_utc_ns)
+        + 0.15 * memory.priority / 5
+        + 0.2 * _nearness(memory, place)
+    )
+    return score * (UNVERIFIED if memory.status == "proposed" else 1.0)
 
 
-def _contradicted(db: Database, ids: Iterable[int]) -> set[int]:
+def _nearness(memory: MemoryRow, place: Place | None) -> float:
+    if place is None or memory.scope == "bench":
+        return 0.4
+    here = {"port": place.port, "board": place.board, "user": place.user}[memory.scope]
+    if memory.scope_name != here:
+        return ELSEWHERE
+    return 0.7 if memory.scope == "board" else 1.0
+
+
+def _disputed(db: Database, ids: Iterable[int]) -> set[int]:
+    """Return which of them another memory contradicts; a person's only another person's does."""
     rows = db.execute(
         """
-        SELECT other_id FROM memory_relations
-        WHERE kind = 'contradicts' AND other_id IN (SELECT value FROM json_each(?))
+        SELECT r.memory_id, one.source, r.other_id, other.source FROM memory_relations r
+        JOIN memories one ON one.id = r.memory_id AND one.status != 'superseded'
+        JOIN memories other ON other.id = r.other_id AND other.status != 'superseded'
+        WHERE r.kind = 'contradicts' AND (
+            r.memory_id IN (SELECT value FROM json_each(:ids))
+            OR r.other_id IN (SELECT value FROM json_each(:ids))
+        )
         """,
-        [json.dumps(list(ids))],
+        {"ids": json.dumps(list(ids))},
     )
-    return {int(other) for (other,) in rows}
+    found: set[int] = set()
+    for one, source, other, other_source in rows:
+        if source != "human" or other_source == "human":
+            found.add(int(one))
+        if other_source != "human" or source == "human":
+            found.add(int(other))
+    return found

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sqlite_utils import Database
 
@@ -88,21 +89,15 @@ def load_report(db: Database, incident_id: int, revision: int | None = None) -> 
 def load_revisions(db: Database, incident_id: int) -> list[RevisionRow]:
     """Return the reports of an incident, oldest first."""
     rows = db.query("SELECT * FROM reports WHERE incident_id = ? ORDER BY revision", [incident_id])
-    return [
-        RevisionRow(
-            incident_id=row["incident_id"],
-            revision=row["revision"],
-            run_id=row["run_id"],
-            made_by=row["made_by"],
-            title=row["title"],
-            fault_class=row["class"],
-            severity=row["severity"],
-            verdict=row["verdict"],
-            confidence=row["confidence"],
-            created_utc_ns=utc_ns(row["created_at"]),
-        )
-        for row in rows
-    ]
+    return [_revision(row) for row in rows]
+
+
+def load_revisions_of_run(db: Database, run_id: str) -> list[RevisionRow]:
+    """Return the reports that a run has published, oldest first."""
+    rows = db.query(
+        "SELECT * FROM reports WHERE run_id = ? ORDER BY incident_id, revision", [run_id]
+    )
+    return [_revision(row) for row in rows]
 
 
 def next_revision(db: Database, incident_id: int) -> int:
@@ -123,3 +118,18 @@ def count_revisions(db: Database, incident_ids: Iterable[int]) -> dict[int, int]
         [json.dumps(list(incident_ids))],
     )
     return {int(incident): int(count) for incident, count in rows}
+
+
+def _revision(row: Mapping[str, Any]) -> RevisionRow:
+    return RevisionRow(
+        incident_id=row["incident_id"],
+        revision=row["revision"],
+        run_id=row["run_id"],
+        made_by=row["made_by"],
+        title=row["title"],
+        fault_class=row["class"],
+        severity=row["severity"],
+        verdict=row["verdict"],
+        confidence=row["confidence"],
+        created_utc_ns=utc_ns(row["created_at"]),
+    )

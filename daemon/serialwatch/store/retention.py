@@ -29,10 +29,10 @@ def prune_rows(db: Database, keep_days: int, now_utc_ns: int) -> int:
     before = iso(now_utc_ns - keep_days * DAY_NS)
     deleted = 0
     with db.atomic():
-        for table in ("rounds", "skill_calls", "results"):
+        for table in ("rounds", "skill_calls", "results", "inquiries", "late_results"):
             deleted += _delete(
                 db,
-                f"DELETE FROM {table} WHERE run_id IN"  # noqa: S608 - one of three names
+                f"DELETE FROM {table} WHERE run_id IN"  # noqa: S608 - one of these names
                 " (SELECT id FROM runs WHERE started_at < ?)",
                 before,
             )

@@ -313,6 +313,18 @@ def save_trace(db: Database, trace: Trace) -> None:
             )
 
 
+def load_unfinished(db: Database, status: str) -> list[str]:
+    """Return the ids of the models' runs that have not ended, oldest first."""
+    rows = db.query(
+        """
+        SELECT id FROM runs WHERE kind = 'model' AND ended_at IS NULL AND exit_status = ?
+        ORDER BY started_at, rowid
+        """,
+        [status],
+    )
+    return [str(row["id"]) for row in rows]
+
+
 def load_run(db: Database, id: str) -> RunRow | None:
     """Return one run, None if there is none."""
     return next((_run(row) for row in db.query("SELECT * FROM runs WHERE id = ?", [id])), None)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -194,6 +195,46 @@ class OpenFile:
         wanted = start.offset - _BACK
         return self.line_start(self.last_point(lambda point: point.offset <= wanted))
 
+    def parts(
+        self, first: int, last: int, reverse: bool = False
+    ) -> Iterator[tuple[LineStart, LineStart | None]]:
+        """Yield neighbouring parts of some 64 KiB that hold lines `first` to `last`.
+
+        Each begins with a line; the second of a pair is where the next one begins, None at the end.
+        """
+        if not reverse:
+            start: LineStart | None = self.start_of(first)
+            while start is not None and start.seq <= last:
+                after = self._step_on(start)
+                yield start, after
+                start = after
+            return
+        begin = self.start_of(last)
+        yield begin, self._step_on(begin)
+        while begin.seq > first and begin.offset:
+            end, step = begin, _BLOCK
+            while begin.offset == end.offset:  # until a line starts there
+                wanted = max(end.offset - step, 0)
+                begin = self.line_start(self.last_point(partial(_is_up_to, wanted)))
+                step *= 2
+            yield begin, end
+
+    def holds(self, start: LineStart, end: LineStart | None, words: Sequence[bytes]) -> bool:
+        """Return whether one of some lower-case words stands between two places."""
+        stop = self.file.log_bytes if end is None else end.offset
+        data = os.pread(self._log_fd, stop - start.offset, start.offset).lower()
+        return any(word in data for word in words)
+
+    def _step_on(self, start: LineStart) -> LineStart | None:
+        """Return a place some 64 KiB later, None if the file ends before."""
+        step = _BLOCK
+        while (wanted := start.offset + step) < self.file.log_bytes:
+            found = self.line_start(self.last_point(partial(_is_up_to, wanted)))
+            if found.offset > start.offset:
+                return found
+            step *= 2  # one very long line, or few points
+        return None
+
     def lines(self, start: LineStart, boots: list[tuple[int, int]]) -> Iterator[Line]:
         """Yield the lines from `start` on; `boots`: (first line, number), in order."""
         clock = _Clock(self.records_from(start.index), begun_utc_ns(self.file.path))
@@ -254,6 +295,10 @@ class OpenFile:
                 break
         if rest:
             yield at, at + len(rest), rest.rstrip(b"\r"), False
+
+
+def _is_up_to(offset: int, point: Record) -> bool:
+    return point.offset <= offset
 
 
 class _Clock:

@@ -10,7 +10,8 @@ from serialwatch.triggers.recent import Recent
 Copied = Literal["no", "perhaps", "yes"]
 
 _MOST_BACK = 2000  # lines of a listing that are looked at; more are not kept anyway
-_PAIRS = 2  # before a doubled line, whose console then doubles all lines,
+_PAIRS = 3  # before a doubled line, whose console then doubles all lines,
+_FEW_PAIRS = 2  # or perhaps does,
 _PAIR_LINES = 16  # so far back
 _OTHERS = 4  # lines in a row that a listing may hold, or that stand before it, of another form
 _HOSTS_STAMP = rb"(?:\[(?:tio )?[\d:. TZ-]{8,32}\] )?(?:<\d{1,3}>)?"
@@ -71,19 +72,25 @@ class Replays:
 def copied(recent: Recent, line: bytes, offset: int) -> Copied:
     """Tell whether a line is the one before again, on a console that prints all lines twice.
 
-    The newest pairs before it tell; "perhaps": there is nothing but blank lines before it.
+    The newest pairs before it tell, none of which is itself repeated: a board that says one thing
+    again and again prints no copies. "perhaps": too few for a fault, but it is no start of its own.
     """
     if recent.lines_before(offset, 1) != [line]:
         return "no"
     before = recent.lines_before(offset, 1 + _PAIR_LINES)[-2::-1]
-    pairs = 0
+    pairs: set[bytes] = set()
+    is_first = True
     for second, first in zip(before[::2], before[1::2], strict=False):
         if first != second:
+            return "perhaps" if len(pairs) >= _FEW_PAIRS else "no"
+        if second == line:
+            is_first = False
+        elif second in pairs:
             return "no"
-        if second.strip() and second != line:
-            pairs += 1
-            if pairs == _PAIRS:
-                return "yes"
+        elif second.strip():
+            pairs.add(second)
+            if len(pairs) == _PAIRS:
+                return "yes" if is_first else "perhaps"
     if pairs:
-        return "yes"
+        return "perhaps"
     return "no" if b"".join(before).strip() else "perhaps"

@@ -18,6 +18,7 @@ from serialwatch.agent.reflexes.linux import (
     tell_storm,
     tell_unhandled_fault,
 )
+from serialwatch.agent.reflexes.reboot import tell_unexpected_reboot
 from serialwatch.agent.reflexes.uboot import tell_uboot_abort, tell_uboot_hang
 from serialwatch.records import Line
 
@@ -82,4 +83,6 @@ _REFLEXES: Sequence[tuple[str, Reflex]] = (
     ("zephyr.", tell_zephyr),
     ("cortexm.", tell_zephyr),
     ("link.silence", tell_silence),
+    ("boot.unexpected_reboot", tell_unexpected_reboot),
+    ("linux.unexpected_reboot", tell_unexpected_reboot),
 )

@@ -7,10 +7,15 @@ from itertools import pairwise
 
 from serialwatch.agent.case import Case, Decoded, Match, Story, name
 from serialwatch.agent.device_text import readable
+from serialwatch.agent.line_shape import shape, untimed
+from serialwatch.records import Line
 
 _OWN_NUMBER = "if the panic reason says so"  # the register alone does not tell
 _EMPTY = "No fault is recorded."  # beside a register that has one it only contradicts
 NULL_LIMIT = 0x1000  # an address below is a member of a structure at NULL
+MIN_GAPS = 3  # between restarts, to call them regular
+REGULAR = 0.1  # of the period that regular restarts may differ by
+MAX_SAMPLES = 4  # of a fault that came several times
 MAX_STARTS = 10  # that a report cites
 SURE, LIKELY, WEAK = 0.9, 0.6, 0.4  # certainty of the class
 
@@ -18,7 +23,7 @@ SURE, LIKELY, WEAK = 0.9, 0.6, 0.4  # certainty of the class
 def tell_anything(case: Case, story: Story) -> None:
     """Tell of a fault that no reflex knows better: what was printed, where."""
     story.headline = case.incident.title
-    story.certainty = LIKELY if case.incident.tier == "specific" else WEAK
+    story.certainty = WEAK if case.incident.tier == "generic" else LIKELY
     fault = case.fault
     if fault is None:
         tell_without_line(case, story)
@@ -89,6 +94,39 @@ def tell_loop(case: Case, story: Story) -> None:
         story.headline += ", over and over"
     claim = f"The board restarted {more}{len(cited)} times in the lines that were read{every}."
     story.conclude("observation", claim, cited)
+    if len(gaps_s) >= MIN_GAPS and period_s >= 1:
+        is_regular = gaps_s[-1] - gaps_s[0] <= REGULAR * period_s
+        how = (
+            "at equal intervals, as a watchdog, a timer or always the same crash makes them"
+            if is_regular
+            else "at varying intervals, which speaks against a watchdog or a timer alone"
+        )
+        story.conclude("inference", f"The restarts come {how}.", cited)
+
+
+def tell_line_before(case: Case, story: Story) -> None:
+    """Tell after which line the fault comes, if it came several times always after the same."""
+    samples = case.incident.hits[0].samples if case.incident.hits else ()
+    faults = [line for seq in samples[:MAX_SAMPLES] if (line := case.line(seq))]
+    pairs = [(before, line) for line in faults if (before := _before(case, line))]
+    shapes = {shape(readable(before.raw)) for before, _ in pairs}
+    if len(pairs) < 2 or len(shapes) > 1:
+        return
+    words = name(untimed(readable(pairs[0][0].raw)), 80)
+    for before, _ in pairs:
+        story.mark(before, "the line before")
+    story.conclude(
+        "observation",
+        f"Each time the last words before it were like `{words}`.",
+        [line for pair in pairs for line in pair],
+    )
+
+
+def _before(case: Case, line: Line) -> Line | None:
+    """Return the last line with words before one, of the same boot."""
+    earlier = (x for x in case.lines if line.seq - 6 <= x.seq < line.seq and x.boot == line.boot)
+    said = [x for x in earlier if re.search(r"[A-Za-z]{2}", untimed(readable(x.raw)))]
+    return said[-1] if said else None
 
 
 def tell_registers(case: Case, story: Story) -> None:

@@ -7,6 +7,7 @@ import re
 from serialwatch.agent.case import Case, Story, name
 from serialwatch.agent.device_text import readable
 from serialwatch.agent.reflexes.general import LIKELY, WEAK, tell_without_line
+from serialwatch.records import Line
 
 
 def tell_overrun(case: Case, story: Story) -> None:
@@ -24,9 +25,33 @@ def tell_overrun(case: Case, story: Story) -> None:
             [case.fault, *([lost.line] if lost else [])],
             knowledge=True,
         )
+        _tell_paste(case, story, case.fault)
         return
     tell_without_line(case, story)
     story.not_checked.append("what the bytes were: what a UART drops is gone")
+
+
+def _tell_paste(case: Case, story: Story, fault: Line) -> None:
+    """Tell that text was pasted into the console right before bytes of it were lost."""
+    start_ns = fault.utc_ns - PASTE_NS
+    typed = [
+        x
+        for x in case.lines
+        if x.seq < fault.seq and x.utc_ns >= start_ns and _TYPED.match(readable(x.raw))
+    ]
+    if len(typed) < MIN_PASTED:
+        return
+    for line in (typed[0], typed[-1]):
+        story.mark(line, "typed or pasted")
+    words = f"{len(typed)} lines were typed within seconds before it, as when text is pasted: "
+    cited = typed[-MAX_PASTED:]
+    story.conclude(
+        "inference",
+        f"{words if len(typed) == len(cited) else 'Lines were typed in quick succession: '}"
+        "they came faster than the board takes them.",
+        [*cited, fault],
+    )
+    story.step("paste in smaller pieces, or with a delay after each line")
 
 
 def tell_silence(case: Case, story: Story) -> None:
@@ -64,6 +89,10 @@ def tell_silence(case: Case, story: Story) -> None:
     story.not_checked.append("the supply and the cable (no measurement here)")
 
 
+PASTE_NS = 3_000_000_000
+MIN_PASTED = 4  # lines within that time: nobody types so fast
+MAX_PASTED = 6  # of them that are cited
+_TYPED = re.compile(r"(?:(?:\w[\w.-]*@)?[\w.~/:@-]{1,48} ?[#$>]|[#$>]|=>) +\S")
 _OVERRUN = re.compile(r"(?P<n>\d+) input overrun|overrun", re.IGNORECASE)
 _HANDED_OVER = re.compile(
     r"Starting kernel \.\.\.|Jumping to \S+|Loading Ramdisk.*|Run \S+ as init process|DRAM:.*"
