@@ -12,12 +12,11 @@ from saved_log import SavedLog
 from serialwatch.agent.process import serve
 from serialwatch.bundled import bundled_dir
 from serialwatch.records import Incident, Line, Report
+from serialwatch.service.memories import save_run, take_memory
 from serialwatch.store.incidents import save_change
 from serialwatch.store.log_reader import PortLog
-from serialwatch.store.memories import write_memory
-from serialwatch.store.memory_gate import memory_from_json
 from serialwatch.store.reports import commit_report
-from serialwatch.store.runs import Trace, load_trace, save_trace, trace_from_json
+from serialwatch.store.runs import Trace, load_trace, trace_from_json
 from serialwatch.store.sqlite_file import open_file
 from serialwatch.wire import Json, incident_to_json, pack, receive, report_from_json
 
@@ -170,11 +169,12 @@ class FakeCore:
                 commit_report(self._db, report, body["run_id"])
                 self.reports.append(report)
             case "memory":
-                write_memory(self._db, memory_from_json(body), NOW_NS)
-                self.memories.append(body)
+                answer = take_memory(self._db, body, NOW_NS)
+                if "refused" not in answer:
+                    self.memories.append(body)
             case "run":
                 trace = trace_from_json(body)
-                save_trace(self._db, trace)
+                save_run(self._db, trace, NOW_NS)
                 self.runs.setdefault(trace.run.id, []).append(trace)
                 if trace.run.ended_utc_ns is not None:
                     self.ended.append(trace.run.id)

@@ -212,7 +212,8 @@ async def test_a_fault_whose_line_is_not_written_yet_is_waited_for(
     board.prints("a line\nanother line\nthe late fault of mine")
     await core.finished(row)
 
-    assert core.reports[0].timeline[-1].text == "the late fault of mine"
+    read = next(r.body for r in core.traces[0].results if "lines" in r.body)
+    assert read["lines"][-1]["text"] == "the late fault of mine"
 
 
 async def test_ping_is_answered_and_the_beat_goes_on(core: FakeCore) -> None:

@@ -128,33 +128,35 @@ async def test_each_skill_call_is_told_as_a_step_before_the_answer(
     assert all(s["status"] == "success" and s["ms"] >= 0 and s["told"] for s in steps)
 
 
-@pytest.mark.parametrize(
-    ("text", "says", "cites"),
-    [
-        ("what happened to dut1 today?", "synchronous abort", "dut1:L4"),
-        ("what is incident 17?", "synchronous abort", "dut1:L4"),
-        ("how often did dut1 boot today?", "booted 2 times", "dut1:L10"),
-        ("how often did dut1 reboot today?", "booted 2 times", "dut1:L1"),
-        ("when did dut1 last boot?", "last booted at", "dut1:L10"),
-        ("what did dut1 print about DRAM?", "printed 2 lines with 'dram'", "dut1:L2"),
-        ("which boards printed DRAM today?", "dut1 had 'dram' today", "dut1:L2"),
-        ("what did dut1 print?", "The last lines of dut1", "dut1:L11"),
-        ("which boards crashed today?", "dut1 had a crash today", "dut1:L4"),
-        ("is dut1 all right?", "dut1 is up", ""),
-        ("compare boots 1 and 2 of dut1", "Boot 2 of dut1 against boot 1", ""),
-    ],
-)
-async def test_rules_answer_what_they_can(
-    core: FakeCore, board: Board, text: str, says: str, cites: str
-) -> None:
-    core.ports = {"dut1": {"state": "up", "next_seq": 13, "last_rx_at": None, "bit_rate": 115200}}
-    report, body = await answered(core, ask(core, board, text))
+ANSWERED = [
+    ("what happened to dut1 today?", "synchronous abort", "dut1:L4"),
+    ("what is incident 17?", "synchronous abort", "dut1:L4"),
+    ("how often did dut1 boot today?", "booted 2 times", "dut1:L9"),
+    ("how often did dut1 reboot today?", "booted 2 times", "dut1:L1"),
+    ("when did dut1 last boot?", "last booted at", "dut1:L9"),
+    ("what did dut1 print about DRAM?", "printed 2 lines with 'dram'", "dut1:L2"),
+    ("which boards printed DRAM today?", "dut1 had 'dram' today", "dut1:L2"),
+    ("what did dut1 print?", "The last lines of dut1", "dut1:L11"),
+    ("which boards crashed today?", "dut1 had a crash today", "dut1:L4"),
+    ("is dut1 all right?", "dut1 is up", ""),
+    ("compare boots 1 and 2 of dut1", "Boot 2 of dut1 against boot 1", ""),
+]
 
-    assert says.lower() in body["text"].lower()
-    assert report.claims.dropped == 0, body["text"]
-    if cites:
-        assert cites in refs(report), body["text"]
-        assert f"[{cites}" in body["text"] or f" {cites}" in body["text"]
+
+async def test_rules_answer_what_they_can(core: FakeCore, board: Board) -> None:
+    core.ports = {"dut1": {"state": "up", "next_seq": 13, "last_rx_at": None, "bit_rate": 115200}}
+    sessions = [
+        ask(core, board, text, number, user=f"user{number}")
+        for number, (text, _, _) in enumerate(ANSWERED, start=901)
+    ]
+    for session, (text, says, cites) in zip(sessions, ANSWERED, strict=True):
+        report, body = await answered(core, session)
+
+        assert says.lower() in body["text"].lower(), text
+        assert report.claims.dropped == 0, body["text"]
+        if cites:
+            assert cites in refs(report), body["text"]
+            assert f"[{cites}" in body["text"] or f" {cites}" in body["text"], text
 
 
 async def test_a_quiet_time_is_told_and_nothing_is_made_up(core: FakeCore, board: Board) -> None:
@@ -374,11 +376,9 @@ async def test_one_user_waits_for_the_own_question_and_nobody_elses(
         await core.until(lambda: len(server.requests) == 2)
 
         assert not told(core, "step", "ask-901")
-        core.send({"kind": "cancel", "session_id": "ask-902"})
-        core.send({"kind": "cancel", "session_id": "ask-900"})
-        await core.until(lambda: len(server.requests) == 3)
-        core.send({"kind": "cancel", "session_id": "ask-901"})
-        await core.finished(901)
+        for number in (901, 902, 900):
+            core.send({"kind": "cancel", "session_id": f"ask-{number}"})
+        await core.finished(900)
 
 
 async def test_a_question_that_cannot_be_read_ends_nothing(core: FakeCore, board: Board) -> None:

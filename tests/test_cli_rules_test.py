@@ -57,6 +57,14 @@ severity = "error"
 parent = "mine.vague"
 match = ['gear is stuck fast']
 
+[[rule]]
+id = "mine.door"
+title = "a door"
+severity = "error"
+match = ['door \d is open', 'door \d is broken']
+needs = { match = 'alarm rings', within_lines = 1, only = 'door \d is open' }
+unless_near = { match = 'painting', before = 0, after = 1 }
+
 [[ignore]]
 match = 'from the manual'
 rules = ["mine.valve"]
@@ -75,6 +83,9 @@ nothing to see
 heat of 80 degrees
 shaft off
 the gear is stuck fast
+door 1 is open
+door 2 is broken
+the painting of it begins
 """
 
 
@@ -105,7 +116,7 @@ def test_each_hit_is_told_with_its_fields_and_its_block(cli: Cli, tmp_path: Path
     assert first["block"] == [2, 4]
     assert first["text"] == "valve 3 is stuck"
     assert first["incident"] == "mine.valve"
-    assert told["lines"] == 13
+    assert told["lines"] == 16
     assert "valve 3 is stuck" in result.out
     assert "2–4" in result.out
     assert "n=3" in result.out
@@ -117,8 +128,9 @@ def test_each_hit_is_told_with_its_fields_and_its_block(cli: Cli, tmp_path: Path
         ("mine.valve", 5, "unless", "`unless` has `simulated`"),
         ("mine.valve", 6, "ignore", "[[ignore]] (rules.d/mine.toml:"),
         ("mine.valve", 8, "unless_near", "`valve test begins`, which L7 matches"),
-        ("mine.pump", 9, "needs", r"`needs` `flow is \d+ l` within 1 lines"),
-        ("mine.heat", 11, "count", "only each 3th hit of one key within 60 s"),
+        ("mine.pump", 9, "needs", r"`needs` `flow is \d+ l` within 1 line;"),
+        ("mine.door", 14, "needs", "`needs` `alarm rings`"),
+        ("mine.heat", 11, "count", "3 hits of one key within 60 s count as one"),
         ("mine.gated", 12, "ecosystem", "only on ports that showed plant"),
         ("mine.vague", 13, "sharper", "mine.sharp, which is sharper"),
     ],
@@ -130,6 +142,12 @@ def test_what_stopped_a_rule_is_named(
 
     assert misses[line]["stopped_by"] == stopped_by
     assert why in misses[line]["why"]
+
+
+def test_what_a_rule_needs_stops_only_the_patterns_that_need_it(cli: Cli, tmp_path: Path) -> None:
+    misses = {miss["line"]: miss["stopped_by"] for miss in tried(cli, tmp_path, "mine.door")["misses"]}
+
+    assert misses == {14: "needs", 15: "unless_near"}
 
 
 def test_a_line_that_nearly_matches_is_shown_with_what_differs(cli: Cli, tmp_path: Path) -> None:
@@ -164,7 +182,7 @@ def test_boots_are_told_and_bytes_of_a_board_are_shown_safely(cli: Cli, tmp_path
     assert told["boots"][0]["line"] == 1
     assert told["boots"][0]["ecosystem"] == "plant"
     assert {hit["rule"] for hit in told["hits"]} == {"mine.gated", "mine.valve"}
-    assert "boot #1 at L1: plant" in result.out
+    assert "boot #1 at L1: plant, for an unknown cause\n" in result.out
     assert "\x1b" not in result.out
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -246,6 +250,35 @@ def test_what_is_slow_now_and_then_is_not_given_up() -> None:
         pattern.find(b"an ordinary line of a console !")
 
     assert not pattern.patience.is_over
+
+
+def test_a_pattern_does_not_answer_for_the_garbage_of_others() -> None:
+    collected: list[str] = []
+
+    def search(text: bytes) -> re.Match[bytes] | None:
+        with _noted(collected):
+            pile = [[n] for n in range(1000)]
+            return re.search(b"a", text[: len(pile)])
+
+    found = patience.Patience().search(search, b"a")
+
+    assert found
+    assert collected == []
+    assert gc.isenabled()
+
+
+@contextmanager
+def _noted(collected: list[str]) -> Iterator[None]:
+    """Note each collection of garbage, which every few objects set off."""
+    before = gc.get_threshold()
+    note = lambda phase, _: collected.append(phase)  # noqa: E731
+    gc.callbacks.append(note)
+    gc.set_threshold(10)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(note)
 
 
 WEIRD = {

@@ -128,8 +128,8 @@ def test_of_many_memories_the_weightiest_and_the_newest_are_shown_within_their_b
 
     assert 5 <= len(lines) <= 10
     assert sum(map(len, lines)) <= 400 * 2.2
-    assert "memory 23 " in lines[0] or "memory 5 " in lines[0]  # priority 5
-    assert any("memory 27 " in line for line in lines)  # the newest
+    assert "memory 23:" in lines[0] or "memory 5:" in lines[0]  # priority 5
+    assert any("memory 27:" in line for line in lines)  # the newest
 
 
 def test_a_failed_step_and_what_is_missing_are_told() -> None:

@@ -38,6 +38,7 @@ UNDERSTOOD = [
     ("why did rack4 crash at 03:58?", "why", {"event": "crash"}),
     ("why is dut1 dead?", "why", {"event": "hang"}),
     ("why did dut1 not boot", "why", {"event": "hang"}),
+    ("why didn't dut1 boot?", "why", {"event": "hang"}),
     ("what caused the reset of dut1?", "why", {"event": "reset"}),
     ("can you tell me why dut1 reset", "why", {"event": "reset"}),
     ("is dut1 all right?", "status", {"ports": ("dut1",)}),

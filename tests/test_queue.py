@@ -89,3 +89,26 @@ def test_a_full_queue_refuses_the_mildest() -> None:
     assert refused is not None
     assert refused.incident.id == 7
     assert (queue.refused, len(queue)) == (1, MAX_WAITING)
+
+
+def test_a_run_about_no_incident_takes_one_of_the_models_places() -> None:
+    queue = WorkQueue()
+
+    assert queue.hold("dut1")
+    assert not queue.hold("dut1")
+    assert queue.hold("")
+    assert not queue.hold("dut2")
+    queue.add(model(1, "dut2"))
+    assert taken(queue) == []
+    queue.release("dut1")
+    assert taken(queue) == [1]
+
+
+def test_an_incident_that_could_start_comes_before_a_question() -> None:
+    queue = WorkQueue()
+    queue.add(model(1, "dut1"))
+
+    assert not queue.hold("dut2")
+    assert taken(queue) == [1]
+    assert not queue.hold("dut1")
+    assert queue.hold("dut2")

@@ -66,15 +66,27 @@ def test_a_long_listing_is_one_however_it_comes_in() -> None:
     assert all(asked)
 
 
+PAIRS = (b"a", b"a", b"b", b"b", b"c", b"c")
+
+
 def test_a_line_is_a_copy_where_all_lines_come_in_pairs() -> None:
-    assert told(b"a", b"a", b"b", b"b", b"c", b"c") == "yes"
-    assert told(b"a", b"a", b"", b"", b"c", b"c") == "yes"
-    assert told(b"a", b"a", b"b", b"b", b"c") == "no"
+    assert told(*PAIRS, b"d", b"d") == "yes"
+    assert told(*PAIRS, b"", b"", b"d", b"d") == "yes"
+    assert told(*PAIRS, b"d") == "no"
+    assert told(*PAIRS, b"d", b"d", b"d") == "no"
     assert told(b"a", b"b", b"b", b"c", b"c", b"c") == "no"
     assert told(b"a", b"b", b"c", b"c") == "no"
 
 
-def test_the_first_pair_of_a_log_may_be_a_copy() -> None:
+def test_after_few_pairs_a_line_may_be_a_copy() -> None:
     assert told(b"c", b"c") == "perhaps"
     assert told(b"", b"", b"c", b"c") == "perhaps"
+    assert told(*PAIRS[2:], b"d", b"d") == "perhaps"
+    assert told(b"x", *PAIRS[2:], b"d", b"d") == "perhaps"
     assert told(b"c", b"c", b"c") == "no"
+
+
+def test_a_line_that_comes_again_and_again_is_no_copy() -> None:
+    assert told(*PAIRS, b"d", b"d", b"d", b"d") == "perhaps"
+    assert told(*[b"a"] * 8, b"d", b"d") == "perhaps"
+    assert told(b"a", b"x", *[b"b"] * 8, b"d", b"d") == "no"

@@ -118,6 +118,7 @@ class PortConfig:
     ready: Annotated[str, AfterValidator(_regex)] = ""  # a line that says "boot finished"
     expect_faults: Flag = False  # the firmware crashes on purpose: count, never wake
     allow_unstable: Flag = False  # ttyUSBn may be another board after a reboot
+    open_delay_s: Annotated[Number, Field(ge=0, le=60)] = 0.0  # after the device has appeared
     line_errors: Flag = False  # cp210x: count line errors, which turns bad bytes into NUL
     elf: str = ""  # the firmware with its symbols: backtraces are decoded with it
     rules: list[str] = field(default_factory=list)  # packs to apply; empty: all

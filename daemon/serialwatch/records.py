@@ -228,6 +228,7 @@ class Conclusion:
     evidence: tuple[Evidence, ...] = ()
     knowledge: tuple[str, ...] = ()  # page ids
     results: tuple[str, ...] = ()  # ids of skill results
+    rests_on: tuple[str, ...] = ()  # ids of other conclusions
 
 
 @dataclass(frozen=True, slots=True)

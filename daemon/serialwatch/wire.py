@@ -117,6 +117,7 @@ def _conclusion(body: Mapping[str, Any]) -> r.Conclusion:
             "evidence": tuple(r.Evidence(**_in(e, r.Evidence)) for e in body["evidence"]),
             "knowledge": tuple(body["knowledge"]),
             "results": tuple(body["results"]),
+            "rests_on": tuple(body.get("rests_on", ())),
         }
     )
 

@@ -3,14 +3,49 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from serialwatch_drivers.device import parse_device
 from serialwatch_drivers.port import PortOpenError
 
 _SYSFS = Path("/sys")
 _DEV = Path("/dev")
+
+_Key = tuple[str, str, str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What tells a device from another that has, or had, the same name."""
+
+    node: tuple[int, int]  # file system and inode
+    number: int  # major and minor
+    place: str  # in sysfs; "" for what is not in there, e.g. ptys
+
+
+@runtime_checkable
+class Identified(Protocol):
+    """A port of a device that can be told from others."""
+
+    @property
+    def identity(self) -> Identity | None:
+        """What tells the device that is open from another at the same path."""
+
+
+def identify(path: str | int, sysfs: Path = _SYSFS) -> Identity | None:
+    """Return the identity of the device at a path, or of an open descriptor; None: it is gone."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    number = found.st_rdev
+    link = sysfs / f"dev/char/{os.major(number)}:{os.minor(number)}"
+    place = os.path.realpath(link) if os.path.lexists(link) else ""
+    return Identity((found.st_dev, found.st_ino), number, place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +65,11 @@ class UsbTty:
         """The adapter's place: 1-2.3."""
         return self.interface.partition(":")[0]
 
+    @property
+    def place(self) -> str:
+        """The name that means this tty and no other: usb:1-2.3:1.0-port0."""
+        return f"usb:{self.interface}-port{self.port}"
+
 
 def stable_name(path: str, dev: Path = _DEV, sysfs: Path = _SYSFS) -> str | None:
     """Return the link that leads to this adapter after a replug too, None if there is none.
@@ -44,29 +84,130 @@ def stable_name(path: str, dev: Path = _DEV, sysfs: Path = _SYSFS) -> str | None
     return by_path[0] if by_path else None
 
 
-def resolve(device: str, sysfs: Path = _SYSFS, dev: Path = _DEV) -> str:
+class Twins:
+    """Adapters that said they were the same as another, seen at the same time.
+
+    From then on their name means neither: when one is unplugged, the other is not taken for it.
+    """
+
+    def __init__(self) -> None:
+        self._keys: set[_Key] = set()
+
+    def look(self, ttys: Sequence[UsbTty]) -> None:
+        """Note the twins among `ttys`."""
+        counts = Counter(_by_id_key(tty) for tty in ttys)
+        self._keys.update(key for key, count in counts.items() if count > 1 and key[2])
+
+    def __contains__(self, tty: UsbTty) -> bool:
+        return _by_id_key(tty) in self._keys
+
+
+_TWINS = Twins()
+
+
+def resolve(device: str, sysfs: Path = _SYSFS, dev: Path = _DEV, twins: Twins = _TWINS) -> str:
     """Return the path that `device` leads to now.
 
-    `usb:1-2.3:1.0` is a place, `usbid:VID:PID:SERIAL[:IF]` an adapter wherever it is plugged in
-    (`IF`: the interface number, if it has several ttys). Anything else is a path already.
+    `usb:1-2.3:1.0` is a place (`usb:1-2.3:1.0-port1` if an interface has several ttys),
+    `usbid:VID:PID:SERIAL[:IF]` an adapter wherever it is plugged in (`IF`: the interface number, if
+    it has several ttys). Anything else is a path already.
 
     Raises:
         PortOpenError: nothing fits (`absent`), several do or the name makes no sense (`broken`).
 
     """
     name = parse_device(device)
-    if name.scheme == "usb":
-        found = [tty for tty in usb_ttys(sysfs) if name.body in {tty.interface, tty.usb_device}]
-    elif name.scheme == "usbid":
-        found = _with_identity(device, name.body, usb_ttys(sysfs))
-    else:
+    if name.scheme not in ("usb", "usbid"):
         return name.body
+    ttys = usb_ttys(sysfs)
+    twins.look(ttys)
+    if name.scheme == "usb":
+        found = [
+            tty
+            for tty in ttys
+            if name.body in {tty.interface, tty.usb_device, tty.place.removeprefix("usb:")}
+        ]
+    else:
+        found = _with_identity(device, name.body, ttys)
     if not found:
         raise PortOpenError(device, "absent", "open failed: no such USB adapter is plugged in")
     if len(found) > 1:
-        what = ", ".join(f"{tty.tty} (usb:{tty.interface})" for tty in found)
+        what = ", ".join(f"{tty.tty} ({tty.place})" for tty in found)
         raise PortOpenError(device, "broken", f"open failed: this name fits several ttys: {what}")
+    if name.scheme == "usbid" and found[0] in twins:
+        raise PortOpenError(device, "broken", _of_two(found[0], sysfs, dev))
     return str(dev / found[0].tty)
+
+
+def refuse_ambiguous(
+    path: str,
+    *,
+    allow_unstable: bool,
+    sysfs: Path = _SYSFS,
+    dev: Path = _DEV,
+    twins: Twins = _TWINS,
+) -> None:
+    """Refuse a by-id link that may lead to another adapter than the one that was meant.
+
+    Raises:
+        PortOpenError: several adapters have the link's name, or had it (`broken`); or, unless
+            `allow_unstable`, an adapter without a serial number has it: any of its kind would.
+
+    """
+    if Path(path).parent != dev / "serial/by-id":
+        return
+    ttys = usb_ttys(sysfs)
+    twins.look(ttys)
+    own = _tty_at(path, ttys)
+    if own is None:
+        if os.path.exists(path) and not ttys and _may_mean_another(path, dev, sysfs):
+            problem = "open failed: an adapter without a link of its own is plugged in, so this one"
+            problem += " may be its: use a link in /dev/serial/by-path"
+            raise PortOpenError(path, "broken", problem)
+        return
+    same = [tty for tty in ttys if _by_id_key(tty) == _by_id_key(own)]
+    if len(same) > 1:
+        what = " or ".join(_stable_place(tty, sysfs, dev) for tty in same)
+        count = f"{len(same)} adapters say that they are this one"
+        serial = f"serial number {own.serial!r}" if own.serial else "without a serial number"
+        problem = f"open failed: {count} ({serial}): use {what}"
+        raise PortOpenError(path, "broken", problem)
+    if own in twins:
+        raise PortOpenError(path, "broken", _of_two(own, sysfs, dev))
+    if not own.serial and not allow_unstable:
+        problem = "open failed: the adapter has no serial number, so any of its kind gets this link"
+        place = _stable_place(own, sysfs, dev)
+        problem += f": use {place}, or say allow_unstable = true"
+        raise PortOpenError(path, "broken", problem)
+
+
+def is_twin(path: str, opened: str, sysfs: Path = _SYSFS, twins: Twins = _TWINS) -> bool:
+    """Tell whether two devices say that they are the same adapter, and are not."""
+    ttys = usb_ttys(sysfs)
+    twins.look(ttys)
+    one, other = _tty_at(path, ttys), _tty_at(opened, ttys)
+    if one is None or other is None or one == other:
+        return False
+    return _by_id_key(one) == _by_id_key(other)
+
+
+def _of_two(tty: UsbTty, sysfs: Path, dev: Path) -> str:
+    place = _stable_place(tty, sysfs, dev)
+    return (
+        f"open failed: two adapters with serial number {tty.serial!r} were plugged in, and which "
+        f"of them this is cannot be told: use {place} if it is the right one"
+    )
+
+
+def _stable_place(tty: UsbTty, sysfs: Path, dev: Path) -> str:
+    """Return the by-path link of a tty, or its place where udev has made none."""
+    by_path = _links_to(str(dev / tty.tty), dev / "serial/by-path")
+    return by_path[0] if by_path else tty.place
+
+
+def _tty_at(path: str, ttys: Sequence[UsbTty]) -> UsbTty | None:
+    name = Path(os.path.realpath(path)).name
+    return next((tty for tty in ttys if tty.tty == name), None)
 
 
 def usb_ttys(sysfs: Path = _SYSFS) -> list[UsbTty]:
@@ -118,7 +259,7 @@ def _with_identity(device: str, body: str, ttys: list[UsbTty]) -> list[UsbTty]:
 def _may_mean_another(path: str, dev: Path, sysfs: Path) -> bool:
     """Tell whether another adapter has, or after a replug may get, the by-id link of this one."""
     ttys = usb_ttys(sysfs)
-    own = next((tty for tty in ttys if tty.tty == Path(os.path.realpath(path)).name), None)
+    own = _tty_at(path, ttys)
     if own is not None:
         return not own.serial or sum(_by_id_key(tty) == _by_id_key(own) for tty in ttys) > 1
     # Without sysfs (in a container): an adapter without a by-id link has lost it to its twin.
@@ -128,7 +269,7 @@ def _may_mean_another(path: str, dev: Path, sysfs: Path) -> bool:
     )
 
 
-def _by_id_key(tty: UsbTty) -> tuple[str, str, str, int, int]:
+def _by_id_key(tty: UsbTty) -> _Key:
     return tty.vendor, tty.product, tty.serial, tty.interface_number, tty.port
 
 

@@ -50,6 +50,8 @@ class PortOptions:
     bit_rate: int = 115200  # bit/s
     dtr: bool | None = None
     rts: bool | None = None
+    allow_unstable: bool = False  # a by-id link that any adapter of its kind would have is fine
+    open_delay_s: float = 0.0  # after the device has appeared
     line_errors: bool = False  # set INPCK: cp210x counts errors only then, bad bytes become NUL
 
 

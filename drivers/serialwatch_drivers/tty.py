@@ -25,7 +25,7 @@ import serial_asyncio
 from serialwatch_drivers import uart
 from serialwatch_drivers.descriptors import READ_BYTES, WRITE_LIMIT_S, FdWriter
 from serialwatch_drivers.holder import find_holder
-from serialwatch_drivers.identity import resolve
+from serialwatch_drivers.identity import Identity, identify, refuse_ambiguous, resolve
 from serialwatch_drivers.port import (
     OnBytes,
     OnLost,
@@ -194,6 +194,7 @@ class TtyPort(asyncio.Protocol):
         self._transport: Any = None  # serial_asyncio is not annotated
         self._is_open = True
         self._leave_break = threading.Event()
+        self._identity = identify(line.fd)
 
     async def start(self) -> None:
         """Begin to read. No byte is pushed before this returns."""
@@ -208,6 +209,11 @@ class TtyPort(asyncio.Protocol):
     def device(self) -> str:
         """The path that was opened, links and identities resolved."""
         return self._path
+
+    @property
+    def identity(self) -> Identity | None:
+        """What tells the device that is open from another at the same path."""
+        return self._identity
 
     @property
     def far_end(self) -> None:
@@ -325,6 +331,7 @@ def _open(device: str, options: PortOptions, thread: PortThread) -> BenchSerial:
         raise PortOpenError(device, "broken", f"open failed: a bit rate of {options.bit_rate}")
     try:
         _refuse_what_is_no_tty(device, path)
+        refuse_ambiguous(path, allow_unstable=options.allow_unstable)
         line = BenchSerial(path, options, thread)
         line.open()
     except OSError as exc:  # pyserial's own exception is one

@@ -19,11 +19,13 @@ from serialwatch.agent.reasoning import (
     tell_causes,
     tell_chain,
     tell_differences,
+    tell_effects,
     tell_intervals,
     tell_neighbours,
     tell_suspects,
     tell_trends,
 )
+from serialwatch.agent.recall import tell_memories, tell_what_settles_it
 from serialwatch.agent.reflexes.choose import reflex_for
 from serialwatch.agent.reflexes.general import LIKELY, SURE, tell_anything, tell_line_before
 from serialwatch.agent.resets import tell_the_end
@@ -42,6 +44,7 @@ from serialwatch.records import (
 
 OFFLINE = "offline analyst"
 
+MIN_ECHO = 12  # characters of a line that a command must hold
 MAX_OTHERS = 3  # other rules of the incident that are told of
 
 log = logging.getLogger(__name__)
@@ -84,8 +87,11 @@ def reason(case: Case) -> Report:
     _name_panic(case, story)
     tell_suspects(case, story, suspects)
     links = chain_of(case, main)
+    root = links[-1].root if links else main
     tell_chain(case, story, main, links)
+    tell_effects(case, story, root)
     _tell_old_words(case, story)
+    _tell_echo(case, story)
     told = _cited(case, story)
     end = tell_the_end(case, story)
     if end != "silent":  # that it was the last one tells nothing else of a line
@@ -99,9 +105,12 @@ def reason(case: Case) -> Report:
     tell_intervals(case, story)
     tell_neighbours(case, story)
     verdict, confidence = _verdict(case, story)
+    if verdict == "inconclusive":
+        words = "the cause: there is not enough information, no line that was read shows it"
+        story.unknowns.append(words)
     tell_causes(case, story, main, links, is_confirmed=verdict == "confirmed")
+    tell_what_settles_it(case, story)
     _tell_limits(case, story)
-    root = links[-1].root if links else main
     return Report(
         incident=incident.id,
         revision=0,
@@ -123,15 +132,21 @@ def reason(case: Case) -> Report:
 def _told_by_reflex(case: Case) -> Story:
     """Return the story as the reflex for its fault tells it."""
     incident = case.incident
-    story = Story(case)
-    story.mark(case.fault, "first fault line")
+    story = _begun(case)
     try:
         reflex_for(case)(case, story)
     except Exception:  # a reflex met lines that its author did not think of
         log.exception("incident %d: the reflex for %s failed", incident.id, incident.trigger)
-        story = Story(case)
-        story.mark(case.fault, "first fault line")
+        story = _begun(case)
         tell_anything(case, story)
+    return story
+
+
+def _begun(case: Case) -> Story:
+    """Return a story that begins with what is remembered."""
+    story = Story(case)
+    story.mark(case.fault, "first fault line")
+    tell_memories(case, story)
     return story
 
 
@@ -173,6 +188,19 @@ def _tell_old_words(case: Case, story: Story) -> None:
         "earlier fault."
     )
     story.conclude("observation", claim, [shown.line, fault])
+
+
+def _tell_echo(case: Case, story: Story) -> None:
+    """Tell that the fault's words were typed: then they show no more than that."""
+    fault, command = case.fault, case.command
+    if fault is None or command is None or command.line.seq >= fault.seq:
+        return
+    said = " ".join(untimed(readable(fault.raw)).split())
+    if len(said) < MIN_ECHO or said not in " ".join(command["command"].split()):
+        return
+    story.certainty = min(story.certainty, LIKELY)
+    words = "The command that was typed before it holds the very words of this line: an echo."
+    story.conclude("observation", words, [command.line, fault])
 
 
 def _tell_before(case: Case, story: Story) -> None:
@@ -223,7 +251,7 @@ def _is_worth(case: Case, hit: HitCount, cited: set[int]) -> bool:
 
 
 def _tell_recurrence(case: Case, story: Story) -> None:
-    """Tell how often the same fault was there before, and what was concluded then."""
+    """Tell how often the same fault was there before."""
     incident = case.incident
     fault = case.fault or next((x for x in case.lines if readable(x.raw).strip()), None)
     if fault is None:
@@ -240,19 +268,6 @@ def _tell_recurrence(case: Case, story: Story) -> None:
         story.conclude(
             "observation",
             f"Seen before: {times} {'time' if times == 1 else 'times'} on this bench ({ids}).",
-            [fault],
-            results=[case.recalled_result],
-        )
-    own = f"{incident.port}:L{incident.first_seq}"  # a memory of this very incident tells nothing
-    same = [
-        m
-        for m in case.recalled
-        if own not in m.evidence and (m.fingerprint == incident.fingerprint or m.source == "human")
-    ]
-    for memory in same[:2]:
-        story.conclude(
-            "observation",
-            f"Remembered{f' ({memory.age})' if memory.age else ''}: {name(memory.body, 180)}",
             [fault],
             results=[case.recalled_result],
         )

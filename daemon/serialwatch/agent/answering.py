@@ -356,16 +356,19 @@ class Answering:
 
 def answer_text(report: Report) -> str:
     """Return an answer as plain text: the title, then each sentence with what it rests on."""
-    parts = [report.title]
+    parts: list[str] = []
+    title = report.title
     for told in report.conclusions:
         refs = [*(e.ref for e in told.evidence), *(f"knowledge {k}" for k in told.knowledge)]
         if not told.evidence:
             refs += [f"result {ref}" for ref in told.results]
         end = "" if told.claim.endswith((".", "!", "?", "…")) else "."
         claim = f"{told.claim}{end}"
-        if claim != report.title:
+        if claim.rstrip(".") == report.title.rstrip("."):
+            title = f"{report.title} [{' '.join(refs)}]"
+        else:
             parts.append(f"{claim} [{' '.join(refs)}]")
-    return "\n".join(part for part in parts if part)
+    return "\n".join([title, *parts])
 
 
 def _asked(order: Json) -> AskedQuestion:

@@ -142,6 +142,7 @@ class Case:
     recalled: tuple[Recalled, ...] = ()
     recalled_result: str = ""  # id of the result that has them
     neighbour_lines: Mapping[int, Line] = field(default_factory=dict)  # by incident
+    neighbour_results: Mapping[int, str] = field(default_factory=dict)  # that show it, likewise
     around: Surroundings = Surroundings()
     pages: Mapping[str, Page] = field(default_factory=dict)  # by trigger, those that were read
     history: History = History()

@@ -26,12 +26,13 @@ from serialwatch.agent.past_answers import (
     answer_memories,
     answer_snapshots,
 )
+from serialwatch.agent.remembering import quoted_from
 from serialwatch.agent.results import MAX_KEPT, RefusedError, fitted
 from serialwatch.agent.role import Role
 from serialwatch.agent.skills import Registry
 from serialwatch.records import SEVERITIES, Line, Risk, SkillResult, State
 from serialwatch.store.incidents import load_incident
-from serialwatch.store.memory_gate import MemoryType
+from serialwatch.store.memory_gate import MemorySource, MemoryType
 from serialwatch.store.snapshots import MAX_BODY, MAX_NAME
 from serialwatch.wire import Json
 
@@ -321,7 +322,7 @@ class CtxServer:
         wanted = {"port": port, "name": name, "run_id": self.run_id, "body": body}
         return await _handed(self._write_snapshot, wanted)
 
-    async def _remembered(self, given: Arguments) -> Answer:
+    async def _remembered(self, given: Arguments, source: MemorySource = "model") -> Answer:
         """Hand on a memory of this run; who says so and from which lines is not the skill's."""
         skill = given.text("skill") or ""
         memory = given.mapping("memory")
@@ -335,12 +336,49 @@ class CtxServer:
             raise RefusedError("denied", told)
         for line in memory.get("evidence") or ():
             self._check_read(line)
-        if memory.get("scope") == "port" and not memory.get("scope_name"):
-            memory["scope_name"] = self.port
+        self._check_own_words(memory)
+        if scope == "port":
+            memory["scope_name"] = self._read_port(memory.get("scope_name"))
         step = f"{self.run_id}:{self.step}"
         links = [{"source_skill": skill, "source_step": step}] if skill else []
-        ours = {"source": "model", "session_id": self.session_id, "links": links}
+        ours = {"source": source, "session_id": self.session_id, "links": links}
         return await _handed(self._write_memory, {**memory, **ours})
+
+    async def remember_from(self, skill: str, memories: Iterable[Mapping[str, Any]]) -> list[Json]:
+        """Write what a skill's result wants remembered; return what became of each."""
+        told: list[Json] = []
+        source: MemorySource = "rule" if self._submit_report is None else "model"
+        for memory in memories:
+            given = Arguments({"skill": skill, "memory": dict(memory)})
+            try:
+                answer = await self._remembered(given, source)
+            except RefusedError as exc:
+                told.append({"refused": str(exc)})
+            else:
+                told.append(answer.body)
+        return told
+
+    def _check_own_words(self, memory: Mapping[str, Any]) -> None:
+        """Let no words of a board into memory: tomorrow they would be taken for ours."""
+        tags = memory.get("tags")
+        parts = [memory.get("title"), memory.get("body"), *(tags if isinstance(tags, list) else ())]
+        text = " ".join(map(str, parts))
+        pages = {p.id: f"{p.title}\n{p.body}" for p in self._knowledge.pages.values()}
+        if quoted := quoted_from(text, self.ledger.values(), pages):
+            start, end, ref = quoted[0]
+            raise RefusedError(
+                "precondition",
+                f"{text[start:end]!r} is what {ref} says: say in your own words what is so, and "
+                "cite the line",
+            )
+
+    def _read_port(self, named: object) -> str:
+        """Return the port that a memory is about: this run's, or one it has read."""
+        if not named or named == self.port:
+            return self.port
+        if any(port == named for port, _ in self.ledger):
+            return str(named)
+        raise RefusedError("invalid_args", f"scope_name: nothing of {named} was read in this run")
 
     def _check_read(self, line: object) -> None:
         found = _LINE.fullmatch(line) if isinstance(line, str) else None

@@ -114,6 +114,7 @@ class _Reader:
                     evidence=self.evidence(row.get("evidence"), f"{where}.evidence"),
                     knowledge=self.texts(row.get("knowledge"), f"{where}.knowledge", ()),
                     results=self.texts(row.get("results"), f"{where}.results", ()),
+                    rests_on=self.texts(row.get("rests_on"), f"{where}.rests_on", ()),
                 )
             )
         return tuple(found)

@@ -73,7 +73,7 @@ class Equipment:
             max_risk="L2" if is_model else "L1",
             ask_ports=self._ports_for_skills,
             submit_report=submit,
-            write_memory=self._told("memory") if is_model else None,
+            write_memory=self._remember,
             write_snapshot=self._told("snapshot") if is_model else None,
             set_mark=self._told("mark") if is_model else None,
             complete=complete,
@@ -161,6 +161,14 @@ class Equipment:
             await self.link.ask("step", body, STEP_LIMIT_S)
         except CoreError as exc:
             log.debug("%s: a step was not told: %s", session_id, exc)
+
+    async def _remember(self, memory: Json) -> Json:
+        """Have the core store a memory; what passes no gate is refused with the reason."""
+        written = await self._told("memory")(memory)
+        told: Json = written if isinstance(written, dict) else {}
+        if why := told.get("refused"):
+            raise RefusedError("precondition", str(why))
+        return told
 
     def _told(self, op: str) -> Callable[[Json], Awaitable[Any]]:
         """Return what hands something to the core for a skill."""

@@ -166,7 +166,8 @@ class Investigator:
                 price=round(run.state.price, 6),
                 reason=run.reason,
             )
-            standing.baseline = replace(latest, cost=cost)
+            not_checked = tuple(dict.fromkeys([*latest.not_checked, *run.state.missing]))
+            standing.baseline = replace(latest, cost=cost, not_checked=not_checked)
             return _with_question(standing.baseline, standing.asked)
 
         report = await self._publish(standing, next_report, record)
@@ -347,11 +348,16 @@ class Investigator:
     async def _remember(
         self, report: Report, record: RunRecord, incident: Incident, tools: RunTools
     ) -> None:
-        memory = memory_of(incident, report, record.id, tools.calls)
+        memory = memory_of(
+            incident, report, record.id, tools.calls, tools.ledger.values(), tools.pages
+        )
         try:
-            await self._link.ask("memory", memory)
+            told = await self._link.ask("memory", memory)
         except CoreError as exc:
             log.warning("incident %d: not remembered: %s", incident.id, exc)
+            return
+        if isinstance(told, dict) and (why := told.get("refused")):
+            log.info("incident %d: not remembered: %s", incident.id, why)
 
 
 def _goal_note(work: Work) -> Json:

@@ -7,6 +7,7 @@ from typing import Any
 
 from serialwatch.agent.device_text import readable
 from serialwatch.agent.goal import Goal
+from serialwatch.agent.recall import needs_no_check
 from serialwatch.agent.reflexes.choose import register_lines
 from serialwatch.agent.run_state import PlanStep, RunState, Suspicion
 from serialwatch.agent.tools import Call, Tools
@@ -97,11 +98,16 @@ def judge_steps(state: RunState, goal: Goal, tools: Tools, since: int) -> list[P
 
 
 def missing_of(goal: Goal, tools: Tools, names: Collection[str]) -> list[str]:
-    """Return what always has to be looked at and was not yet; `names` are the skills there are."""
+    """Return what always has to be looked at and was not yet; `names` are the skills there are.
+
+    What led a person to the cause of this very fault is not looked at again.
+    """
+    incident, case = goal.incident, goal.case
+    known = needs_no_check(incident, goal.recalled, case) if incident else frozenset()
     return [
         text
         for kind, (text, needs, check) in _GAPS.items()
-        if (not needs or needs in names) and not check(goal, tools)
+        if (not needs or needs in names) and needs not in known and not check(goal, tools)
     ]
 
 

@@ -11,10 +11,11 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from serialwatch.agent.case import Case, Recalled
+from serialwatch.agent.case import Case
 from serialwatch.agent.choice import REPORT_SKILL, Offer
 from serialwatch.agent.device_text import readable
 from serialwatch.agent.goal import Goal
+from serialwatch.agent.recall import for_prompt, in_prompt
 from serialwatch.agent.role import Role
 from serialwatch.agent.run_state import MAX_RECENT, RunState
 from serialwatch.agent.shown import marked, marked_line, marked_text, one_line, within
@@ -23,17 +24,15 @@ from serialwatch.records import Line
 from serialwatch.wire import Json, iso
 
 WINDOW_TOKENS = 1_200  # of the lines shown at the start
-RECALL_TOKENS = 400
 NOTES_TOKENS = 450  # of calls and notes in one line each
 BASELINE_TOKENS = 700  # of what the offline analyst found
-MAX_RECALLED = 5  # the newest so many, and the weightiest so many
 TURNS_SHARE = 0.3  # of the context, for rounds word by word; the last one may be longer alone
 FULL = 0.9  # of the context; beyond it nothing is sent
 
 # What is given up first when the prompt is too long: rounds kept, share of the window.
 _SHORTER: Sequence[tuple[int, float]] = (
-    (MAX_RECENT, 1.0), (MAX_RECENT, 0.6), (2, 1.0), (2, 0.6), (1, 1.0), (1, 0.6), (1, 0.3), (1, 0.0),
-    (0, 1.0), (0, 0.3), (0, 0.0),
+    (MAX_RECENT, 1.0), (MAX_RECENT, 0.6), (2, 1.0), (2, 0.6), (1, 1.0), (1, 0.6), (1, 0.3),
+    (1, 0.0), (0, 1.0), (0, 0.3), (0, 0.0),
 )  # fmt: skip
 
 
@@ -150,8 +149,9 @@ def _situation(state: RunState, scene: Scene, share: float) -> str:
         shown = [marked_line(nonce, line) for line in lines]
         parts += ["Lines around the fault:" if goal.case else "Lines to begin with:"]
         parts += within(shown, int(WINDOW_TOKENS * DEVICE_CHARS * share))
-    if recalled := _recalled(goal.recalled, nonce):
-        parts += ["Remembered on this bench (hints, no evidence):", *recalled]
+    if recalled := for_prompt(goal.recalled):
+        parts += ["Remembered on this bench (hints, no evidence):"]
+        parts += [marked(nonce, "memory", in_prompt(memory)) for memory in recalled]
     for inquiry in state.inquiries:
         if inquiry.answer:
             parts += [
@@ -218,21 +218,6 @@ def _around_fault(case: Case) -> list[Line]:
     end = block[-1].seq if block else first
     after = [x for x in case.lines if x.seq > end and readable(x.raw).strip()][:6]
     return [*before, *(x for x in block if readable(x.raw).strip()), *after]
-
-
-def _recalled(memories: Sequence[Recalled], nonce: str) -> list[str]:
-    """Return the newest and the weightiest memories, as many as fit."""
-    newest = sorted(memories, key=lambda m: m.updated, reverse=True)[:MAX_RECALLED]
-    weightiest = sorted(memories, key=lambda m: -m.priority)[:MAX_RECALLED]
-    left = int(RECALL_TOKENS * DEVICE_CHARS)
-    shown: list[str] = []
-    for memory in dict.fromkeys([*weightiest, *newest]):
-        age = f" ({memory.age})" if memory.age else ""
-        row = marked(nonce, "memory", f"{memory.title}{age}: {memory.body}")
-        if len(row) <= left:
-            shown.append(row)
-            left -= len(row)
-    return shown
 
 
 def _orders(state: RunState, scene: Scene) -> str:

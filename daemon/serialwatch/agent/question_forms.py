@@ -36,7 +36,7 @@ def fitting(words: str) -> Form | None:
             return Form(
                 kind,
                 topic=_ARTICLE.sub("", groups.get("topic") or ""),
-                event=_event_of(groups.get("event") or ""),
+                event="hang" if groups.get("hang") else _event_of(groups.get("event") or ""),
                 incident=int(number) if number else None,
                 is_newest=bool(groups.get("newest")),
             )
@@ -44,7 +44,7 @@ def fitting(words: str) -> Form | None:
 
 
 def _event_of(words: str) -> Event:
-    if re.search(rf"\b(?:{_RESET})\b", words):
+    if re.search(rf"\b(?:{_RESET}|(?:re)?boots?|start)\b", words) and "not" not in words:
         return "reset"
     if re.search(rf"\b(?:{_HANG})\b", words):
         return "hang"
@@ -111,7 +111,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
         )),
         ("why", (
             rf"why (?:did|has|does|is|was|do|have|are|had|would) <p> (?:not )?{_EVENT}",
-            r"why did not <p> (?P<event>boot|start|come up|finish booting)",
+            r"why did not <p> (?P<hang>boot|start|come up|finish booting)",
             rf"why <p> {_EVENT}",
             rf"what (?:made|makes|causes?|caused|let) <p> (?:to )?{_EVENT}",
             r"what (?:caused|is the (?:cause|reason) (?:of|for)|was the (?:cause|reason) (?:of|for)"

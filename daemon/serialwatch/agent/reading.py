@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,9 +21,9 @@ from serialwatch.agent.case import (
 from serialwatch.agent.device_text import readable
 from serialwatch.agent.knowledge import Cause, Page
 from serialwatch.agent.queue import Phase
-from serialwatch.agent.recall import recalled_of
+from serialwatch.agent.recall import needs_no_check, query_for, recalled_of
 from serialwatch.agent.reflexes.choose import register_lines
-from serialwatch.agent.suspects import leading
+from serialwatch.agent.suspects import is_shared, leading
 from serialwatch.agent.tools import Call, Tools
 from serialwatch.records import Incident, Line
 from serialwatch.wire import iso, utc_ns
@@ -32,7 +31,9 @@ from serialwatch.wire import iso, utc_ns
 BEFORE = 40  # lines read before the fault's block
 AFTER = 60  # and after it
 MAX_EARLIER = 12  # incidents of the port that are looked at
+MAX_BESIDE = 3  # incidents of a board beside it
 MAX_LEADING = 3  # of them whose line is read
+MAX_STARTS = 6  # restarts that are read
 MAX_PAGES = 4
 MAX_DIFFERENT = 8  # lines that are new or missing in a boot
 WHOLE = 320  # lines; a longer block is read at its two ends
@@ -44,12 +45,16 @@ async def read_case(
     incident: Incident, tools: Tools, phase: Phase, around: Surroundings = NOWHERE
 ) -> Case:
     """Read by the fixed plan: the lines around the fault, numbers, page, memory, registers."""
+    memory = await tools.call("memory-search", query_for(incident))
+    recalled = _recalled(memory)
+    checked = needs_no_check(incident, recalled)
     async with asyncio.TaskGroup() as tasks:
         reads = [
             tasks.create_task(tools.call("log-read", params), name="log-read")
-            for params in _windows(incident)
+            for params in (*_windows(incident), *_starts(incident))
         ]
-        stats = tasks.create_task(tools.call("log-stats", _stats_of(incident)), name="log-stats")
+        if "log-stats" not in checked:
+            tasks.create_task(tools.call("log-stats", _stats_of(incident)), name="log-stats")
         pages = {
             trigger: tasks.create_task(_page(page_id, tools), name=f"knowledge-query {page_id}")
             for trigger, page_id in _pages_of(incident).items()
@@ -58,38 +63,52 @@ async def read_case(
             tools.call("incident-history", {"port": incident.port, "limit": MAX_EARLIER}),
             name="incident-history",
         )
-        memory = tasks.create_task(
-            tools.call("memory-search", _memory_of(incident)), name="memory-search"
-        )
         neighbours = [
             tasks.create_task(
                 tools.call("log-read", _line_of(other)), name=f"log-read {other.port}"
             )
             for other in around.neighbours[:4]
         ]
+        beside = {
+            other.id: tasks.create_task(
+                tools.call("incident-history", {"port": other.port, "limit": MAX_BESIDE}),
+                name=f"incident-history {other.port}",
+            )
+            for other in around.neighbours[:MAX_LEADING]
+        }
     lines = _lines(incident.port, tools.ledger)
     case = Case(
         incident,
         phase,
         lines,
         page=pages[incident.trigger].result() if incident.trigger in pages else None,
-        recalled=_recalled(memory.result()),
-        recalled_result=memory.result().id,
+        recalled=recalled,
+        recalled_result=memory.id,
         neighbour_lines={
             other.id: line
             for other in around.neighbours
             if (line := tools.ledger.get((other.port, other.first_seq))) is not None
         },
+        neighbour_results={id: task.result().id for id, task in beside.items()},
         around=around,
         pages={trigger: page for trigger, task in pages.items() if (page := task.result())},
         history=_history(history.result(), incident),
     )
-    del reads, stats, neighbours
+    del reads, neighbours
     # What is read from here on lies elsewhere in the log: it is none of the lines around the fault.
     decoded = await _decoded(case, tools)
-    compared = await _compared(incident, tools) if _is_comparable(incident, phase) else None
+    checked = needs_no_check(incident, recalled, case)  # the lines may speak against it
+    is_wanted = "boot-compare" not in checked and _is_comparable(incident, phase)
+    compared = await _compared(incident, tools) if is_wanted else None
     earlier_lines = await _lines_of(leading(case), case, tools)
-    return replace(case, decoded=decoded, compared=compared, earlier_lines=earlier_lines)
+    more = await _pages_of_roots(case, tools)
+    return replace(
+        case,
+        decoded=decoded,
+        compared=compared,
+        earlier_lines=earlier_lines,
+        pages={**more, **case.pages},
+    )
 
 
 def _windows(incident: Incident) -> list[dict[str, Any]]:
@@ -109,6 +128,17 @@ def _windows(incident: Incident) -> list[dict[str, Any]]:
     ]
 
 
+def _starts(incident: Incident) -> list[dict[str, Any]]:
+    """Return the parameters of the reads that show each restart of one that came several times."""
+    is_restart = incident.trigger.endswith((".unexpected_reboot", "boot.loop"))
+    if not is_restart or incident.count < 2 or not incident.hits:
+        return []
+    return [
+        {"port": incident.port, "first": max(1, seq - 2), "last": seq + 12, "limit": 15}
+        for seq in incident.hits[0].samples[1:MAX_STARTS]
+    ]
+
+
 def _windows_by_time(incident: Incident) -> list[dict[str, Any]]:
     """No line carries the fault: read what came before it, and what came after."""
     at = iso(incident.opened_utc_ns + 1000)  # ISO has microseconds
@@ -121,12 +151,6 @@ def _stats_of(incident: Incident) -> dict[str, Any]:
         return {"port": incident.port, "until": iso(incident.opened_utc_ns + 1000)}
     last = max(incident.last_seq, incident.outcome_seq, incident.first_seq)
     return {"port": incident.port, "first": max(1, incident.first_seq - 1000), "last": last}
-
-
-def _memory_of(incident: Incident) -> dict[str, Any]:
-    """Return a query made of our own words: never of what a board printed."""
-    words = re.findall(r"[a-z0-9]{2,}", f"{incident.trigger} {incident.ecosystem}".lower())
-    return {"query": " ".join(dict.fromkeys(words)), "port": incident.port}
 
 
 def _line_of(incident: Incident) -> dict[str, Any]:
@@ -145,6 +169,19 @@ def _pages_of(incident: Incident) -> dict[str, str]:
         if hit.severity != "note" and len(pages) < MAX_PAGES:
             pages.setdefault(hit.trigger, hit.trigger)
     return pages
+
+
+async def _pages_of_roots(case: Case, tools: Tools) -> dict[str, Page]:
+    """Read the pages of what may have led to the incident, outside of it."""
+    roots = [e.trigger for e in leading(case)][:MAX_LEADING]
+    roots += [i.trigger for i in case.around.neighbours[:MAX_LEADING] if is_shared(i.trigger)]
+    wanted = [trigger for trigger in dict.fromkeys(roots) if trigger not in case.pages]
+    async with asyncio.TaskGroup() as tasks:
+        asked = {
+            trigger: tasks.create_task(_page(trigger, tools), name=f"knowledge-query {trigger}")
+            for trigger in wanted
+        }
+    return {trigger: page for trigger, task in asked.items() if (page := task.result())}
 
 
 async def _page(page_id: str, tools: Tools) -> Page | None:

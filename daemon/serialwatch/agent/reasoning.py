@@ -10,7 +10,7 @@ from serialwatch.agent.device_text import readable
 from serialwatch.agent.knowledge import Cause, Page
 from serialwatch.agent.line_shape import level_of, untimed
 from serialwatch.agent.reflexes.general import LIKELY, REGULAR, WEAK
-from serialwatch.agent.suspects import Link, Suspect, is_refuted_by, is_shown_by
+from serialwatch.agent.suspects import Link, Suspect, is_any, is_refuted_by, is_shown_by
 from serialwatch.agent.trends import trends_of
 from serialwatch.records import Hypothesis, Incident, Line
 
@@ -58,6 +58,25 @@ def tell_chain(case: Case, story: Story, main: Suspect, links: Sequence[Link]) -
     if links:
         story.certainty = max(story.certainty, LIKELY)
         story.headline = f"{name(story.headline, 62)}, after {name(links[-1].root.title, 44)}"
+
+
+def tell_effects(case: Case, story: Story, root: Suspect) -> None:
+    """Tell which other faults of the incident a page knows as a consequence of the root."""
+    told = {e.seq for c in story.conclusions for e in c.evidence if e.port == case.incident.port}
+    for hit in case.incident.hits:
+        page, line = case.pages.get(hit.trigger), case.line(hit.first_seq)
+        if page is None or line is None or hit.trigger == root.trigger or line.seq in told:
+            continue
+        cause = next((c for c in page.causes if is_any(root.trigger, c.rules)), None)
+        if cause is None or root.line is None:
+            continue
+        story.mark(line, "a consequence")
+        story.conclude(
+            "inference",
+            f"{name(hit.title, 100)} goes with it: {name(cause.text, 100)}.",
+            [line, root.line],
+            pages=[page.id],
+        )
 
 
 def tell_trends(case: Case, story: Story) -> None:
@@ -222,7 +241,7 @@ def tell_causes(
         score = 0.8 if link is links[-1] else 0.7
         found.append(Hypothesis(link.root.trigger, text, score, "open"))
     page = case.page
-    root = links[-1].root if links else main
+    root = links[-1].root if links and links[-1].root.trigger in case.pages else main
     root_page = case.pages.get(root.trigger, page)
     checks: list[str] = []
     if root_page is None:
@@ -247,8 +266,9 @@ def _ranked(
     case: Case, story: Story, root: Suspect, page: Page, told: Sequence[Cause]
 ) -> _Known:
     """Return the causes of a page in the order in which the lines make them likely."""
-    boot = root.line.boot if root.line else case.incident.boot
-    lines = [x for x in case.lines if x.boot == boot or x.seq <= case.incident.last_seq]
+    fault = case.fault or root.line
+    boot = fault.boot if fault else case.incident.boot
+    lines = [line for line in case.lines if line.boot == boot]
     rows: list[tuple[float, Hypothesis, str]] = []
     for cause in page.causes:
         if cause in told:

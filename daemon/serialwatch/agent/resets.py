@@ -163,14 +163,14 @@ def meaning_of(text: str) -> str:
 
 
 _MEANINGS = (
-    (re.compile(r"[iw]?w?do?g|watchdog|wdt", re.IGNORECASE), "its watchdog"),
-    (re.compile(r"brown|bor|under-?volt", re.IGNORECASE), "its supply dipped"),
+    (re.compile(r"wdo?g|watchdog|wdt", re.IGNORECASE), "its watchdog"),
+    (re.compile(r"brown|\bbor\b|under-?volt", re.IGNORECASE), "its supply dipped"),
     (
-        re.compile(r"por|power-?on|pwr", re.IGNORECASE),
+        re.compile(r"\bpor\b|power-?on|\bpwr\b", re.IGNORECASE),
         "a power-on: the supply had been off, or somebody cut it",
     ),
-    (re.compile(r"pin|ext(?:ernal)?|button|nrst", re.IGNORECASE), "the reset pin"),
-    (re.compile(r"sft?w?|soft|srst|lockup", re.IGNORECASE), "its software"),
+    (re.compile(r"\bpin\b|\bext(?:ernal)?\b|button|nrst", re.IGNORECASE), "the reset pin"),
+    (re.compile(r"\bsft?w?\b|\bsoft|\bsrst\b|lockup", re.IGNORECASE), "its software"),
 )
 
 

@@ -94,7 +94,20 @@ def chain_of(case: Case, suspect: Suspect) -> list[Link]:
 def leading(case: Case) -> list[Earlier]:
     """Return the earlier incidents of the boot that a page names as a cause, newest first."""
     rules = [rule for page in case.pages.values() for c in page.causes for rule in c.rules]
-    return [e for e in case.history.earlier if _is_recent(case, e) and _is_any(e.trigger, rules)]
+    return [e for e in case.history.earlier if _is_recent(case, e) and is_any(e.trigger, rules)]
+
+
+def is_shared(trigger: str) -> bool:
+    """Tell whether a fault of one board may be that of the boards beside it, too."""
+    return trigger.endswith((".brownout", ".undervoltage", ".usb_overcurrent"))
+
+
+def is_any(trigger: str, rules: Iterable[str]) -> bool:
+    """Tell whether a trigger is one of `rules`, of which `pack.*` is a whole pack."""
+    return any(
+        trigger == rule or (rule.endswith(".*") and trigger.startswith(rule[:-1]))
+        for rule in rules
+    )
 
 
 def is_shown_by(cause: Cause, lines: Iterable[Line]) -> Line | None:
@@ -222,7 +235,7 @@ def _leads_to(case: Case, effect: Suspect, page: Page, seen: set[str]) -> Link |
     """Return the known cause of a fault that is seen before it, the likeliest first."""
     for cause in page.causes:
         for root in _before(case, effect):
-            if root.trigger not in seen and _is_any(root.trigger, cause.rules):
+            if root.trigger not in seen and is_any(root.trigger, cause.rules):
                 return Link(cause, root, effect)
     return None
 
@@ -255,26 +268,21 @@ def _before(case: Case, effect: Suspect) -> Iterator[Suspect]:
     for other in case.around.neighbours:
         for hit in other.hits:
             line = case.neighbour_lines.get(other.id)
-            if line is not None and line.seq == hit.first_seq and _is_shared(hit.trigger):
+            if line is not None and line.seq == hit.first_seq and is_shared(hit.trigger):
                 at = hit.first_utc_ns
                 yield Suspect(
-                    hit.trigger, hit.title, hit.first_seq, other.port, at, line, other.id
+                    hit.trigger,
+                    hit.title,
+                    hit.first_seq,
+                    other.port,
+                    at,
+                    line,
+                    other.id,
+                    result=case.neighbour_results.get(other.id, ""),
                 )
-
-
-def _is_shared(trigger: str) -> bool:
-    """Tell whether a fault of one board may be that of the boards beside it, too."""
-    return trigger.endswith((".brownout", ".undervoltage", ".usb_overcurrent"))
 
 
 def _is_recent(case: Case, earlier: Earlier) -> bool:
     incident: Incident = case.incident
     is_same_boot = earlier.boot == incident.boot
     return is_same_boot and incident.opened_utc_ns - earlier.opened_utc_ns <= LEADS_NS
-
-
-def _is_any(trigger: str, rules: Iterable[str]) -> bool:
-    return any(
-        trigger == rule or (rule.endswith(".*") and trigger.startswith(rule[:-1]))
-        for rule in rules
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from serialwatch.agent.context import CtxServer, Takes
@@ -121,6 +121,9 @@ class RunTools:
         known = self._ctx.registry.get(skill)
         began_s = time.monotonic()
         result = await self._run(skill, params)
+        if result.new_memories and result.status == "success":
+            told = await self._ctx.remember_from(skill, result.new_memories)
+            result = replace(result, output={**result.output, "remembered": told})
         call = Call(
             n=n,
             round=round,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal
 
 from serialwatch.agent.queue import Kind, Phase
+from serialwatch.agent.remembering import without_quotes
 from serialwatch.agent.results import error_code
 from serialwatch.agent.run_state import Inquiry, RunState, state_to_json
 from serialwatch.agent.tools import Call
-from serialwatch.records import Incident, Report
+from serialwatch.records import Incident, Line, Report
+from serialwatch.store.memory_gate import has_instruction
 from serialwatch.store.runs import (
     MessageRow,
     ResultRow,
@@ -25,6 +27,8 @@ from serialwatch.store.runs import (
 from serialwatch.wire import Json
 
 ROLE = "log-detective"
+
+NO_PAGES: Mapping[str, str] = {}
 
 RoundKind = Literal["act", "nudge", "repair", "draft", "redraft"]
 
@@ -137,16 +141,31 @@ def session_of_incident(incident: Incident, role: str = ROLE) -> SessionRow:
     )
 
 
-def memory_of(incident: Incident, report: Report, run_id: str, calls: Sequence[Call]) -> Json:
-    """Return what is worth remembering of a report: its conclusion, never lines of a log."""
-    best = next((c for c in report.conclusions if c.kind == "cause"), None)
-    best = best or next(iter(report.conclusions), None)
-    claim = best.claim if best else "The log did not tell why."
-    refs = [e.ref for c in report.conclusions for e in c.evidence]
+def memory_of(
+    incident: Incident,
+    report: Report,
+    run_id: str,
+    calls: Sequence[Call],
+    lines: Collection[Line] = (),
+    pages: Mapping[str, str] = NO_PAGES,
+) -> Json:
+    """Return what is worth remembering of a report: its conclusion, never words of a board.
+
+    What itself rests on a memory is no conclusion. `lines` were read, `pages` are our own words.
+    """
+    remembered = {c.id for c in calls if c.skill == "memory-search"}
+    own = [c for c in report.conclusions if not remembered & set(c.results)]
+    best = next((c for c in own if c.kind == "cause"), None)
+    best = best or next(iter(own), None)
+    claim = without_quotes(best.claim, lines, pages) if best else "The log did not tell why."
+    title = without_quotes(report.title, lines, pages)
+    if has_instruction(title) or has_instruction(claim):
+        title, claim = incident.trigger, "The lines are the evidence."
+    refs = [e.ref for c in own for e in c.evidence]
     sources = [c for c in calls if c.is_good and c.skill != "memory-search"]
     return {
         "type": "task_result",
-        "title": report.title[:120],
+        "title": title[:120],
         "body": f"{report.verdict.capitalize()}: {claim}"[:400],
         "priority": 3 if report.verdict == "confirmed" else 2,
         "source": "model" if report.cost.model else "rule",

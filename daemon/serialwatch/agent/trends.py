@@ -46,7 +46,7 @@ def _by_shape(lines: Iterable[Line]) -> dict[str, list[Line]]:
     for line in lines:
         text = readable(line.raw)[:MAX_CHARS]
         if _NAMED.search(text):
-            shapes[shape(text)].append(line)
+            shapes[shape(text).replace("<x>", "<n>")].append(line)  # 120880 looks hexadecimal
     return shapes
 
 

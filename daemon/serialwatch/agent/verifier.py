@@ -10,7 +10,9 @@ Codes of a rejection:
     G6  a number or name in the text occurs in nothing that is cited
     G7  a cause that comes after its effect
     G8  a cause from another boot
-    G10 a command or address that no knowledge page has
+    G9  it rests on a claim that does not hold, or on itself
+    G10 a command or address that no knowledge page has, or a step that acts on a board as L1
+    G11 what is known speaks against it: of silence, of resets, of the first time
     G12 a time finer than capture can tell
 """
 
@@ -19,12 +21,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 
 from serialwatch.agent.claim_sources import Sources, counts_of, facts_of, spans_s_of
-from serialwatch.agent.device_text import MAX_SHOWN, normal, readable, shortened
+from serialwatch.agent.contradictions import contradiction
+from serialwatch.agent.device_text import MAX_SHOWN, readable, shortened
+from serialwatch.agent.quotes import empty_quote, find_quote
+from serialwatch.agent.step_words import least_risk, strange_address, strange_command
 from serialwatch.records import (
     Claims,
     Conclusion,
@@ -40,8 +44,8 @@ from serialwatch.records import (
 
 Ledger = Mapping[tuple[str, int], Line]
 
+TOGETHER_NS = 1_000_000_000  # clocks of ports agree, but bytes may wait for so long
 MAX_CLAIM = 240  # characters
-MIN_QUOTE = 8  # characters, or the whole line
 MAX_UNCONFIRMED = 0.6  # confidence without a verified cause
 MAX_INCONCLUSIVE = 0.3
 
@@ -103,20 +107,16 @@ class _Check:
         self.pages = pages
         self.facts = facts_of(incident) if incident else ""
         self.port = incident.port if incident else port  # that `L12` alone means
+        self.held: dict[int, Conclusion] = {}  # by their place in the draft
         self.dropped: list[Rejection] = []
         self.changed: list[Rejection] = []
 
     def report(self, draft: Report) -> Verified:
-        kept: list[Conclusion] = []
-        for conclusion in draft.conclusions:
-            try:
-                kept.append(self._conclusion(conclusion, {c.id for c in kept}))
-            except _Rejected as no:
-                self.dropped.append(Rejection(conclusion.id, no.code, no.why))
+        kept = self._conclusions(draft.conclusions)
         whole = self._sources(kept)
         wide = self._wide(whole)
         verdict, confidence = self._verdict(draft, kept)
-        fault_class = self._fault_class(draft)
+        fault_class = self._fault_class(draft, kept)
         report = replace(
             draft,
             title=self._title(draft.title, whole),
@@ -133,23 +133,69 @@ class _Check:
         )
         return Verified(report, tuple(self.dropped), tuple(self.changed))
 
-    def _conclusion(self, said: Conclusion, taken: set[str]) -> Conclusion:
+    def _conclusions(self, said: Sequence[Conclusion]) -> list[Conclusion]:
+        """Return the claims that hold, each judged after those that it rests on."""
+        waiting = list(enumerate(said))
+        while waiting:
+            open_ids = {conclusion.id for _, conclusion in waiting}
+            ready = [(at, c) for at, c in waiting if not open_ids.intersection(c.rests_on)]
+            # What is left when nothing is ready goes round in a circle.
+            for at, conclusion in ready or waiting:
+                try:
+                    self.held[at] = self._conclusion(conclusion, is_circle=not ready)
+                except _Rejected as no:
+                    self.dropped.append(Rejection(conclusion.id, no.code, no.why))
+            done = {at for at, _ in ready or waiting}
+            waiting = [(at, c) for at, c in waiting if at not in done]
+        return [self.held[at] for at in sorted(self.held)]
+
+    def _conclusion(self, said: Conclusion, *, is_circle: bool) -> Conclusion:
         claim = " ".join(said.claim.split())
         if not claim or len(claim) > MAX_CLAIM or not claim.isprintable():
             raise _Rejected("G1", f"a claim has 1 to {MAX_CLAIM} printable characters")
-        if said.id in taken:
+        if any(said.id == held.id for held in self.held.values()):
             raise _Rejected("G1", f"there is a {said.id} already")
+        grounds = self._grounds(said, is_circle=is_circle)
         checked = replace(
             said,
             claim=claim,
-            evidence=self._evidence(said),
+            rests_on=tuple(ground.id for ground in grounds),
+            evidence=self._evidence(said, has_grounds=bool(grounds)),
             knowledge=tuple(page for page in said.knowledge if page in self.pages),
             results=tuple(name for name in said.results if name in self.results),
         )
-        self._supported(claim, self._sources([checked]))
-        return self._cause(checked) if checked.kind == "cause" else checked
+        below = [checked, *self._below(grounds)]
+        cited = [evidence for conclusion in below for evidence in conclusion.evidence]
+        self._supported(claim, self._sources(below))
+        if against := contradiction(claim, cited, self.ledger, self.incident):
+            raise _Rejected("G11", against)
+        return self._cause(checked, cited) if checked.kind == "cause" else checked
 
-    def _evidence(self, said: Conclusion) -> tuple[Evidence, ...]:
+    def _grounds(self, said: Conclusion, *, is_circle: bool) -> list[Conclusion]:
+        """Return the claims that one rests on, as far as they hold."""
+        held = {conclusion.id: conclusion for conclusion in self.held.values()}
+        found = [held[name] for name in dict.fromkeys(said.rests_on) if name in held]
+        if len(found) == len(set(said.rests_on)) and not is_circle:
+            return found
+        why = "it rests on itself in the end" if is_circle else "what it rests on does not hold"
+        if not said.evidence:
+            raise _Rejected("G9", why)
+        self.changed.append(Rejection(said.id, "G9", f"left out: {why}"))
+        return [] if is_circle else found
+
+    def _below(self, grounds: Sequence[Conclusion]) -> list[Conclusion]:
+        """Return claims and all that they rest on."""
+        held = {conclusion.id: conclusion for conclusion in self.held.values()}
+        found: dict[str, Conclusion] = {}
+        todo = list(grounds)
+        while todo:
+            ground = todo.pop()
+            if ground.id not in found:
+                found[ground.id] = ground
+                todo += [held[name] for name in ground.rests_on]
+        return list(found.values())
+
+    def _evidence(self, said: Conclusion, *, has_grounds: bool) -> tuple[Evidence, ...]:
         good: list[Evidence] = []
         bad: list[_Rejected] = []
         for cited in said.evidence:
@@ -160,6 +206,8 @@ class _Check:
             else:
                 if found not in good:
                     good.append(found)
+        if not good and not bad and has_grounds and said.kind != "observation":
+            return ()  # it ends in the lines of what it rests on
         if not good:
             raise bad[0] if bad else _Rejected("G2", "no line is cited")
         self.changed += [Rejection(said.id, no.code, f"left out: {no.why}") for no in bad]
@@ -169,30 +217,23 @@ class _Check:
         line = self.ledger.get((cited.port, cited.seq))
         if line is None:
             raise _Rejected("G2", f"{cited.ref} was not read in this run")
-        quote = normal(cited.quote)
-        whole = normal(readable(line.raw))
-        if not quote or (quote != whole and not re.search(r"[^\W\d_]", quote)):
-            raise _Rejected("G4", f"{cited.ref}: the quote has no words")
-        if len(quote) < MIN_QUOTE and quote != whole:
-            raise _Rejected("G4", f"{cited.ref}: quote at least {MIN_QUOTE} characters")
-        if quote in whole:
-            return replace(cited, quote=quote)
-        if (close := _closest(quote, whole)) is not None:
-            self.changed.append(Rejection(claim_id, "G3", f"{cited.ref}: quote put right"))
-            return replace(cited, quote=close)
-        for near in sorted(range(cited.seq - 5, cited.seq + 6), key=lambda s: abs(s - cited.seq)):
-            other = self.ledger.get((cited.port, near))
-            if other is not None and quote in normal(readable(other.raw)):
-                self.changed.append(Rejection(claim_id, "G3", f"{cited.ref}: it is in L{near}"))
-                return Evidence(cited.port, near, quote)
-        raise _Rejected("G3", f"the quote is not in {cited.ref}")
+        if why := empty_quote(cited, line):
+            raise _Rejected("G4", f"{cited.ref}: {why}")
+        found = find_quote(cited, self.ledger)
+        if found is None:
+            raise _Rejected("G3", f"the quote is not in {cited.ref}")
+        if found.how:
+            self.changed.append(Rejection(claim_id, "G3", f"{cited.ref}: {found.how}"))
+        return found.evidence
 
-    def _cause(self, said: Conclusion) -> Conclusion:
+    def _cause(self, said: Conclusion, cited: Sequence[Evidence]) -> Conclusion:
         """Return the claim, as an inference only where it cannot be a cause."""
         incident = self.incident
         if incident is None:
             return said
-        here = [e for e in said.evidence if e.port == incident.port]
+        here = [e for e in cited if e.port == incident.port]
+        lines = [self.ledger[e.port, e.seq] for e in cited if e.port != incident.port]
+        fault = self.ledger.get((incident.port, incident.first_seq))
         problem: tuple[str, str] | None = None
         if not here:
             problem = ("G5", f"no line of {incident.port} is cited")
@@ -202,6 +243,10 @@ class _Check:
             problem = ("G5", "no line of the fault itself is cited")
         elif min(e.seq for e in here) > _end(incident):
             problem = ("G7", "what it cites comes after the effect")
+        elif fault is not None and any(
+            line.utc_ns > fault.utc_ns + TOGETHER_NS and fault.utc_ns for line in lines
+        ):
+            problem = ("G7", "what it cites of another port comes after the fault")
         elif all(self.ledger[e.port, e.seq].boot != incident.boot for e in here):
             problem = ("G8", f"what it cites is not of boot {incident.boot}")
         if problem is None:
@@ -211,6 +256,8 @@ class _Check:
 
     def _supported(self, text: str, sources: Sources) -> None:
         """Raise unless each number, line and mixed name in `text` is in `sources`."""
+        if address := strange_address(text, [*self.pages.values(), sources.text]):
+            raise _Rejected("G10", f"{shortened(address, 80)!r} is in nothing that is known")
         rest = text
         for ref in _LINE_REF.finditer(text):
             port = ref.group("port") or self.port
@@ -272,11 +319,12 @@ class _Check:
         weaker: Verdict = "likely" if draft.verdict == "confirmed" else draft.verdict
         return weaker, min(confidence, MAX_UNCONFIRMED)
 
-    def _fault_class(self, draft: Report) -> str:
+    def _fault_class(self, draft: Report, kept: Sequence[Conclusion]) -> str:
         incident = self.incident
         if incident is None:
             return "unknown"
         shown = {incident.trigger, "unknown", *(hit.trigger for hit in incident.hits)}
+        shown |= {t for c in kept if c.kind == "cause" for t in self._triggers(c.results)}
         if draft.fault_class in shown:
             return draft.fault_class
         self.changed.append(
@@ -284,12 +332,22 @@ class _Check:
         )
         return incident.trigger
 
+    def _triggers(self, results: Sequence[str]) -> Iterator[str]:
+        """Yield what other incidents are, that a cause rests on."""
+        for name in results:
+            found = self.results[name]
+            rows = found.get("incidents") if isinstance(found, Mapping) else None
+            yield from (str(row.get("trigger")) for row in rows or () if isinstance(row, Mapping))
+
     def _title(self, title: str, whole: Sources) -> str:
         one_line = shortened(" ".join(title.split()), 120)
         try:
             if not one_line or not one_line.isprintable():
                 raise _Rejected("G1", "no title")
             self._supported(one_line, whole)
+            cited = [e for c in self.held.values() for e in c.evidence]
+            if against := contradiction(one_line, cited, self.ledger, self.incident):
+                raise _Rejected("G11", against)
         except _Rejected as no:
             self.changed.append(Rejection("title", no.code, no.why))
             return self.incident.title if self.incident else ""
@@ -327,10 +385,13 @@ class _Check:
             name = f"step {len(kept) + 1}"
             if not self._passes(name, step.text, wide):
                 continue
-            if strange := self._strange_command(step.text):
+            if strange := strange_command(step.text, self.pages.values()):
                 self.changed.append(Rejection(name, "G10", f"no page has {strange!r}"))
                 continue
-            kept.append(step)
+            risk = max(step.risk, least_risk(step.text))
+            if risk != step.risk:
+                self.changed.append(Rejection(name, "G10", f"it acts on a board: {risk}"))
+            kept.append(replace(step, risk=risk))
         return tuple(kept)
 
     def _wide(self, whole: Sources) -> Sources:
@@ -350,21 +411,12 @@ class _Check:
             return False
         return True
 
-    def _strange_command(self, text: str) -> str:
-        for quoted in _COMMAND.finditer(text):
-            command = quoted.group("command") or quoted.group("url")
-            is_known = any(command in page for page in self.pages.values())
-            if not is_known and not command.startswith("serialwatch "):
-                return str(command)
-        return ""
-
 
 _LINE_REF = re.compile(r"\b(?:(?P<port>[a-z0-9][a-z0-9_-]{0,31}):)?L(?P<seq>\d{1,15})\b")
 _CACHE_LEVEL = re.compile(r"L[1-4]")  # as in "L2 cache", where a cited line says so
 _BOOT_NAME = re.compile(r"\b[Bb]oot #?(?P<number>\d{1,9})\b")
 _INCIDENT_NAME = re.compile(r"\b[Ii]ncident #?(?P<number>\d{1,9})\b")
 _TOO_FINE = re.compile(r"\d ?(?:µs|us|ns|microseconds?|nanoseconds?)\b")
-_COMMAND = re.compile(r"`(?P<command>[^`]+)`|(?P<url>\b[a-z][a-z0-9+.-]*://\S+)")
 
 
 def _end(incident: Incident) -> float:
@@ -373,14 +425,3 @@ def _end(incident: Incident) -> float:
     if incident.is_settled and incident.last_seq:
         ends.append(incident.last_seq)
     return min(ends, default=math.inf)
-
-
-def _closest(quote: str, whole: str) -> str | None:
-    """Return the part of the line that `quote` misquotes, None if it is another text."""
-    matcher = SequenceMatcher(None, quote, whole, autojunk=False)
-    block = matcher.find_longest_match()
-    start = max(0, block.b - block.a)
-    window = whole[start : start + len(quote)]
-    if SequenceMatcher(None, quote, window, autojunk=False).ratio() >= 0.90:
-        return window.strip()
-    return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+import struct
 from pathlib import Path
 
 
@@ -14,6 +15,33 @@ class ApiBindError(Exception):
     def __init__(self, place: str, problem: str) -> None:
         super().__init__(f"{place}: {problem}")
         self.place = place
+
+
+class SocketBusy(Exception):  # noqa: N818 - it is no fault: another daemon does the work
+    """Another daemon answers at the socket; `pid` is 0 where it cannot be told."""
+
+    def __init__(self, path: Path, pid: int) -> None:
+        owner = f"serialwatch with pid {pid}" if pid else "another daemon"
+        super().__init__(f"{path}: in use: {owner} answers there (or give this one a run_dir)")
+        self.path = path
+        self.pid = pid
+
+
+def refuse_served(path: Path) -> None:
+    """Raise SocketBusy if somebody answers at `path`."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except BlockingIOError:
+            raise SocketBusy(path, 0) from None  # its queue is full: somebody is behind
+        except OSError:
+            return
+        peer = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    raise SocketBusy(path, _PEER.unpack(peer)[0])
+
+
+_PEER = struct.Struct("3i")  # pid, uid, gid of whoever listens
 
 
 def bind_socket(path: Path, gid: int | None) -> socket.socket:
@@ -75,12 +103,8 @@ def remove_socket(path: Path) -> None:
 
 
 def _is_served(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        try:
-            probe.connect(str(path))
-        except BlockingIOError:
-            return True  # its queue is full: somebody is behind
-        except OSError:
-            return False
-    return True
+    try:
+        refuse_served(path)
+    except SocketBusy:
+        return True
+    return False

@@ -4,49 +4,166 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
+import select
+import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-PRESENCE_S = 0.25  # between two looks for a device that is not there
+from serialwatch_drivers.device import parse_device
+from serialwatch_drivers.identity import Identity, identify, is_twin, resolve
+from serialwatch_drivers.port import PortError
+
+PRESENCE_S = 0.25  # the least that is waited for a device that is there but does not open
 IDENTITY_S = 1.0  # between two looks whether a path still leads to what is open
+SAFETY_S = 2.0  # between two looks at folders that tell their changes; without that: PRESENCE_S
+SETTLE_S = 0.01  # between two looks while a folder changes all the time
+
+_DEV = Path("/dev")
+_IN_CREATE = 0x100
+_IN_MOVED_TO = 0x80
+_EVENT_BYTES = 65536
 
 
-async def appears(path: str, name: str) -> None:
-    """Return when there is something at `path`, 0.25 s from now at the earliest."""
-    await _until(lambda: os.path.exists(path), PRESENCE_S, f"path {name}")
+async def appears(device: str, name: str, dev: Path = _DEV) -> None:
+    """Return when there is something at `device`: a path, `usb:` or `usbid:`.
 
-
-async def leads_elsewhere(path: str, opened: str, name: str) -> None:
-    """Return when `path` leads to another device than the one that `opened` leads to now.
-
-    If the path is gone but not the device that is open, its link is on its way: nothing changes.
+    If it is there already, and yet does not open, in 0.25 s.
     """
-    first = _Identity(path, opened)
+    asked = parse_device(device)
+    if asked.scheme == "tty":
+        path = asked.body
+        await _noticed(lambda: os.path.exists(path), _ancestors(Path(path)), f"path {name}")
+    else:
+        await _noticed(lambda: _leads_somewhere(device), [dev], f"path {name}")
+
+
+async def leads_elsewhere(path: str, opened: str, name: str, identity: Identity | None) -> None:
+    """Return when `path` leads to another device than the one that is open, `identity`.
+
+    `opened` is the path behind it; without an identity what it leads to now counts as open. If the
+    path is gone but not the device that is open, its link is on its way: nothing changes. Nor does
+    anything if the link was taken over by another adapter that says it is the same.
+    """
+    first = _Opened(path, opened, identity)
     await _until(first.has_changed, IDENTITY_S, f"path {name}")
 
 
-class _Identity:
-    def __init__(self, path: str, opened: str) -> None:
+class _Opened:
+    def __init__(self, path: str, opened: str, identity: Identity | None) -> None:
         self._path = path
         self._opened = opened
-        self._known: tuple[int, int, int] | None = None
+        self._known = identity
 
     def has_changed(self) -> bool:
         """Tell whether the device is another one than at the first call."""
         if self._known is None:
-            self._known = _identity(self._opened)
-        now = _identity(self._path) or _identity(self._opened)
-        return now is None or now != self._known
+            self._known = identify(self._opened)
+        now = identify(self._path)
+        if now == self._known:
+            return False
+        own = identify(self._opened)
+        if own != self._known:
+            return True
+        # It is still there; only its link is gone, or was taken over.
+        return now is not None and not is_twin(self._path, self._opened)
 
 
-def _identity(path: str) -> tuple[int, int, int] | None:
-    """Return what tells a device node from another, None if there is none."""
+def _leads_somewhere(device: str) -> bool:
     try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_rdev
+        return bool(resolve(device))
+    except PortError as exc:
+        return getattr(exc, "kind", "") != "absent"
+
+
+def _ancestors(path: Path) -> list[Path]:
+    """Return the folders whose changes may bring `path`: udev removes those that become empty."""
+    return list(path.parents)[:3]
+
+
+async def _noticed(is_so: Callable[[], bool], folders: Sequence[Path], name: str) -> None:
+    """Return when `is_so` says so: asked when a folder changes, and now and then in any case."""
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+    stop, stopped = socket.socketpair()  # closing the one is seen at the other
+
+    def look() -> None:
+        watch = _FolderWatch(folders)
+        try:
+            earliest = time.monotonic() + (PRESENCE_S if is_so() else 0.0)
+            while not (is_so() and time.monotonic() >= earliest):
+                left_s = max(earliest - time.monotonic(), watch.arm())
+                ready = _readable([stopped.fileno(), *watch.fds], left_s)
+                if ready and ready[0] == stopped.fileno():
+                    return
+                if ready:
+                    watch.drain()
+                    if _readable([stopped.fileno()], SETTLE_S):
+                        return
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(told.set)
+        finally:
+            watch.close()
+            stopped.close()
+
+    # A daemon: a hung stat must not keep the process.
+    threading.Thread(target=look, name=name, daemon=True).start()
+    try:
+        await told.wait()
+    finally:
+        stop.close()
+
+
+def _readable(fds: Sequence[int], limit_s: float) -> list[int]:
+    """Return which of `fds` can be read, in their order, after `limit_s` at the latest."""
+    poll = select.poll()  # select() refuses descriptors from 1024 up
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    ready = dict(poll.poll(max(0.0, limit_s) * 1000))
+    return [fd for fd in fds if fd in ready]
+
+
+class _FolderWatch:
+    """Tells when something comes into one of some folders, where the kernel can (inotify)."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = folders
+        self.fds: list[int] = []
+        try:
+            libc = ctypes.CDLL(None, use_errno=True)
+            fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        except (OSError, AttributeError):
+            return
+        if fd >= 0:  # else: as many as a user may have
+            self._libc = libc
+            self.fds = [fd]
+
+    def arm(self) -> float:
+        """Watch those folders that are there now; return how long it is safe to wait."""
+        if not self.fds:
+            return PRESENCE_S
+        watched = [
+            self._libc.inotify_add_watch(
+                self.fds[0], os.fsencode(folder), _IN_CREATE | _IN_MOVED_TO
+            )
+            for folder in self._folders
+        ]
+        return SAFETY_S if max(watched) >= 0 else PRESENCE_S
+
+    def drain(self) -> None:
+        """Forget what was told."""
+        for fd in self.fds:
+            with contextlib.suppress(BlockingIOError):
+                os.read(fd, _EVENT_BYTES)
+
+    def close(self) -> None:
+        """Watch no more."""
+        for fd in self.fds:
+            os.close(fd)
+        self.fds = []
 
 
 async def _until(is_so: Callable[[], bool], every_s: float, name: str) -> None:

@@ -20,6 +20,7 @@ from serialwatch.store.log_format import Cut, Kind, Place
 from serialwatch.store.log_items import Chunk, Gap, Item, NewFile, Note
 from serialwatch_drivers.device import parse_device
 from serialwatch_drivers.find import find_opener
+from serialwatch_drivers.identity import Identified
 from serialwatch_drivers.port import (
     Opener,
     Port,
@@ -40,6 +41,8 @@ PARTIAL_NS = 100_000_000  # an unfinished line is shown when it stands still for
 FIRST_WAIT_S = 0.25  # before the next try to open; doubles up to the last
 BUSY_WAIT_S = 1.0  # the first wait if another program has the port: it will not be done at once
 LAST_WAIT_S = 5.0
+RIGHTS_S = 2.0  # udev sets group and mode of a device some time after it has appeared
+RIGHTS_RETRY_S = 0.1
 POLL_S = 1.0  # between two readings of the error counters
 POLL_LIMIT_S = 5.0
 CLOSE_LIMIT_S = 5.0
@@ -114,6 +117,7 @@ class Reader:
         self._losses: deque[float] = deque(maxlen=FLAPS)
         self._is_flapping = False
         self._down_since_s = time.monotonic()
+        self._appeared_s = -RIGHTS_S  # when the device was there again
         self._tries = 0  # since the port was up
 
     @property
@@ -335,6 +339,9 @@ class Reader:
                 opener = self._open_device or find_opener(self.device)
                 port = await opener(self.device, self._options, self._on_bytes, self._on_lost)
             except PortOpenError as exc:
+                if exc.kind == "denied" and time.monotonic() - self._appeared_s < RIGHTS_S:
+                    await asyncio.sleep(RIGHTS_RETRY_S)
+                    continue
                 if exc.kind != "absent" or refused != "absent":
                     self._count_open(exc.kind)
                 if exc.kind != refused:
@@ -354,10 +361,12 @@ class Reader:
             return port
 
     async def _wait_until_there(self) -> None:
-        if self.device.startswith("/"):
-            await appears(self.device, self.name)
-        else:
+        if not self.has_bit_rate:
             await asyncio.sleep(PRESENCE_S)
+            return
+        await appears(self.device, self.name)
+        self._appeared_s = time.monotonic()
+        await asyncio.sleep(self._options.open_delay_s)
 
     async def _serve(self, port: Port) -> None:
         """Return when the port is lost."""
@@ -457,8 +466,10 @@ class Reader:
         """Give up the port if its path leads to another device."""
         if not self.has_bit_rate:
             return
-        path = self.device if self.device.startswith("/") else port.device
-        await leads_elsewhere(path, port.device, self.name)
+        name = parse_device(self.device)
+        path = name.body if name.scheme == "tty" else port.device
+        identity = port.identity if isinstance(port, Identified) else None
+        await leads_elsewhere(path, port.device, self.name, identity)
         self._on_lost(PortLostError(self.device, "the path leads to another device now"))
 
     def _set_up(self, port: Port) -> None:

@@ -35,6 +35,7 @@ from serialwatch.wire import Json, report_to_json
 
 _LONG_BYTES = 8_000_000  # from that size on a log is worth a progress bar
 _STEP_BYTES = 1_000_000  # between two moves of the bar
+_CTRL_C_WIDTH = 3  # columns for `^C` and the cursor behind it
 _MOST_NAMES = 5  # of files that were skipped
 
 
@@ -236,6 +237,8 @@ def _bar(name: str, log: SavedLog) -> Iterator[Callable[[int], None]]:
         TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(),
         TimeRemainingColumn(),
     )  # fmt: skip
+    # A `^C` that the terminal shows behind the bar must not wrap: what is above stays on the screen.
+    err.width = max(err.width - _CTRL_C_WIDTH, _CTRL_C_WIDTH)
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(shorten(shown_name(name), 30), total=log.stored_bytes)
         unseen = 0

@@ -16,7 +16,16 @@ from serialwatch.cli.options import json_option
 from serialwatch.cli.rules_load import load_all, load_installed, matcher_of, unknown_rule
 from serialwatch.cli.rules_new import new_rule
 from serialwatch.cli.rules_test import test_rules
-from serialwatch.cli.tables import SEVERITY_STYLES, Column, Row, console, safe, table, width_of
+from serialwatch.cli.tables import (
+    SEVERITY_STYLES,
+    Column,
+    Row,
+    console,
+    safe,
+    table,
+    width_of,
+    wrapped,
+)
 from serialwatch.records import SEVERITIES, Severity
 from serialwatch.triggers.check import check_rules, detector_sentence, explain_rule, placeholders
 from serialwatch.triggers.patterns import compile_pattern
@@ -143,7 +152,12 @@ def explain(rule: str, as_json: bool) -> None:
             told["finds"] = detector_sentence(detector)
         click.echo(json.dumps(told, indent=2))
         return
-    click.echo(safe_lines(explain_rule(loaded, rule)))
+    out = console()
+    for line in explain_rule(loaded, rule).split("\n"):
+        text = safe(line)
+        lead = text[: len(text) - len(text.lstrip())]
+        for row in wrapped(lead, text.lstrip(), width_of(out)):
+            out.print(row)
 
 
 def _searched(folders: Sequence[Path]) -> list[str]:
@@ -153,11 +167,6 @@ def _searched(folders: Sequence[Path]) -> list[str]:
 
 def _looked_for(folders: Sequence[Path]) -> str:
     return "\n  ".join(["rules are looked for in", *map(safe, _searched(folders))])
-
-
-def safe_lines(text: str) -> str:
-    """Return text of a pack as it may be printed."""
-    return "\n".join(map(safe, text.split("\n")))
 
 
 def _without_literal(loaded: RuleSet) -> Iterator[str]:

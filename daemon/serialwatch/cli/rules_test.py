@@ -15,7 +15,7 @@ from serialwatch.cli.rules_load import load_installed, matcher_of, unknown_rule
 from serialwatch.cli.show_analysis import shown_name
 from serialwatch.cli.tables import SEVERITY_STYLES, Column, Row, console, safe, table, width_of
 from serialwatch.cli.waiting import told_while_waiting
-from serialwatch.records import Hit
+from serialwatch.records import Boot, Hit
 from serialwatch.saved.log import SavedLog, open_log, readable_twice
 from serialwatch.saved.trial import MAX_BYTES, Miss, Near, Trial
 from serialwatch.wire import Json
@@ -129,13 +129,17 @@ def _show(name: str, trial: Trial, hits: Sequence[Hit], rule_id: str | None) -> 
     )
     for boot in trial.starts:
         line = trial.line_of(boot.seq)
-        out.print(f"  boot #{boot.number} at L{line}: {boot.ecosystem}, {boot.cause}")
+        out.print(f"  boot #{boot.number} at L{line}: {boot.ecosystem}, {_cause(boot)}")
     if trial.is_cut:
         out.print(f"  only the first {MAX_BYTES // 1_000_000} MB were read")
     if hits:
         rows = [_row(trial, hit) for hit in hits]
         for text in table(_COLUMNS, rows, width_of(out)):
             out.print(text)
+
+
+def _cause(boot: Boot) -> str:
+    return "for an unknown cause" if boot.cause == "unknown" else boot.cause
 
 
 def _show_why_not(trial: Trial, rule_id: str, misses: Sequence[Miss], near: Sequence[Near]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from serialwatch.api.listen import SocketBusy
 from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
 from serialwatch.config import Config, load_config
 from serialwatch.service.core import Service
@@ -57,7 +58,7 @@ def run(path: Path | None, ports: tuple[str, ...], verbose: bool) -> int:
         return WRONG_USE
     try:
         asyncio.run(_serve(config, load))
-    except (StateBusy, StateError) as exc:
+    except (SocketBusy, StateBusy, StateError) as exc:
         raise CliError(str(exc), FAULT) from exc
     except ExceptionGroup as group:
         if (refused := group.subgroup(SchemaTooNewError)) is not None:

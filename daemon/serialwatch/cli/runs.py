@@ -13,6 +13,7 @@ from serialwatch.cli.client import find_daemon, part
 from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
 from serialwatch.cli.options import Number, json_option, socket_option
 from serialwatch.cli.show_run import run_lines, run_row, runs_table
+from serialwatch.cli.skills_load import read_config
 from serialwatch.cli.tables import console, safe, width_of
 from serialwatch.cli.times import local_now
 from serialwatch.store.database import Job, StoreError
@@ -93,9 +94,7 @@ def list_runs(
 @_state_option
 @json_option
 @socket_option
-def show(
-    run_id: str, prompts: bool, state: Path | None, as_json: bool, socket: str | None
-) -> None:
+def show(run_id: str, prompts: bool, state: Path | None, as_json: bool, socket: str | None) -> None:
     """Show a run step by step; its id, or as much of its beginning as is clear.
 
     In prompts, lines behind the run's mark were printed by a device; secrets were hidden before
@@ -138,9 +137,14 @@ def export(run_id: str, state: Path | None, socket: str | None) -> None:
     """Print all of a run as one JSON object, for a file: `runs export RUN > run.json`.
 
     Messages stand once each under their hash, and rounds name them; results have hashes as well.
-    Secrets are hidden, as they were from the model; what skills returned is as it was read.
+    Passwords, keys and the like are hidden in all of it, as they were from the model.
     """
-    click.echo(json.dumps(exported(_run(run_id, state, socket)), indent=1, sort_keys=True))
+    body = _run(run_id, state, socket)
+    from serialwatch.agent.redaction import Redactor
+
+    hide = Redactor(read_config(None).agent.redact_patterns).hide_all
+    messages = body.pop("messages")  # hidden already, when they were sent
+    click.echo(json.dumps(exported({**hide(body), "messages": messages}), indent=1))
 
 
 @runs.command(short_help="Play a run again and tell the first difference.")

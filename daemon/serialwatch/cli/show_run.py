@@ -36,6 +36,7 @@ _ENDED = {
 _STYLES = {"waiting": "yellow", "failed": "red", "cut short": "yellow"}
 _RESULT = 44  # columns of a call, where there are many
 _TOLD = 30  # columns of what it gave, at least
+MAX_VALUE = 80  # characters of one parameter
 MAX_TOLD = 200  # characters of one result's line in a pipe
 
 
@@ -130,9 +131,7 @@ def _plan(run: Json, width: int | None) -> Iterator[Text]:
     yield from wrapped("Plan", f"  {safe(why)}" if why else "", width, "bold")
     for step in steps:
         task = safe(step.get("task", ""))
-        hint = ", ".join(
-            safe(step[key]) for key in ("skill_hint", "done_when") if step.get(key)
-        )
+        hint = ", ".join(safe(step[key]) for key in ("skill_hint", "done_when") if step.get(key))
         more = f" ({hint})" if hint else ""
         first = f"  {step.get('step', '?')}. {safe(step.get('state', 'open')):<6}  "
         yield from wrapped(first, f"{task}{more}", width)
@@ -155,7 +154,9 @@ def _rounds(
         n = int(each["n"])
         took = f"{each['prompt_tokens']:,} + {each['completion_tokens']:,} tokens"
         took += f", {each['latency_ms']:,} ms, {safe(each['mode'])}"
-        yield from wrapped(f"  {n}. ", f"{safe(each['kind'])}: {safe(each['outcome'])}   {took}", width)
+        yield from wrapped(
+            f"  {n}. ", f"{safe(each['kind'])}: {safe(each['outcome'])}   {took}", width
+        )
         why = decisions.get(n, {}).get("why")
         if why:
             yield from wrapped("     why  ", safe(why), width)
@@ -197,7 +198,9 @@ def _prompt(each: Json, messages: Mapping[str, Json], shown: dict[str, int]) -> 
             yield Text(f"       {safe(line)}")
         for call in content.get("tool_calls", ()):
             function = call.get("function", {})
-            yield Text(f"       call {safe(function.get('name'))} {safe(function.get('arguments'))}")
+            yield Text(
+                f"       call {safe(function.get('name'))} {safe(function.get('arguments'))}"
+            )
 
 
 def _calls(
@@ -215,7 +218,9 @@ def _calls(
         took = f"{call['elapsed_ms']} ms"
         style = "" if is_good else "yellow"
         if width is None:
-            yield Text.assemble(f"{indent}{called}   ", (shorten(gave, MAX_TOLD), style), f"   {took}")
+            yield Text.assemble(
+                f"{indent}{called}   ", (shorten(gave, MAX_TOLD), style), f"   {took}"
+            )
             continue
         room = max(width - len(indent) - cell_len(took) - 2, 24)
         left = min(max(cell_len(called), _RESULT), max(room - _TOLD - 2, 16))
@@ -259,7 +264,15 @@ def _in_short(result: Any) -> str:
 
 def _params(args: Mapping[str, Any]) -> str:
     first = {"port": args["port"], **args} if "port" in args else args
-    return " ".join(f"{safe(key)}={safe(value)}" for key, value in first.items())
+    return " ".join(f"{safe(key)}={_value(value)}" for key, value in first.items())
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, (list, tuple)) and any(isinstance(v, (dict, list)) for v in value):
+        return f"({len(value)})"
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(safe, value))
+    return shorten(safe(value), MAX_VALUE)
 
 
 def _suspicions(state: Json) -> list[str]:
@@ -272,7 +285,7 @@ def _suspicions(state: Json) -> list[str]:
 def _refusals(state: Json) -> list[str]:
     return [
         f"draft {row['draft']}, {safe(row['id'])}: {safe(row['code'])} "
-        f"{'dropped' if row['is_dropped'] else 'weakened'}: {safe(row['why'])}"
+        f"{'dropped' if row['is_dropped'] else 'changed'}: {safe(row['why'])}"
         for row in state.get("refused", ())
     ]
 

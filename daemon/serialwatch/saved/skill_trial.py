@@ -88,7 +88,14 @@ class SkillTrials:
         log = LineLog(lines)
         return Archive(lambda name: log if name == port else None, path)
 
-    async def call(self, skill: str, args: Mapping[str, Any], archive: Archive, port: str) -> Trial:
+    async def call(
+        self,
+        skill: str,
+        args: Mapping[str, Any],
+        archive: Archive,
+        port: str,
+        incident: int | None = None,
+    ) -> Trial:
         """Run a skill once; of a long job the result is waited for. The archive is left open."""
         wrote: list[Json] = []
 
@@ -106,6 +113,7 @@ class SkillTrials:
                 self._knowledge,
                 run_id=secrets.token_hex(6),
                 port=port,
+                incident=incident,
                 data_dir=Path(data_dir),
                 submit_report=taking("report"),
                 write_memory=taking("memory"),

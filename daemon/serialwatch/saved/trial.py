@@ -149,11 +149,11 @@ class Trial(Pipeline):
             near = rule.unless_near
             if there := self._somewhere(near.match, seq - near.before, seq + near.after):
                 return "unless_near", f"`unless_near` has `{there[1]}`, which L{there[0]} matches"
-        if rule.needs:
+        if rule.needs and not _has_more(rule, view):
             within = rule.needs.within_lines
             if not self._somewhere(rule.needs.match, seq - within, seq + within, but=seq):
                 wanted = " or ".join(f"`{p}`" for p in rule.needs.match)
-                return "needs", f"`needs` {wanted} within {within} lines; no line there matches"
+                return "needs", f"`needs` {wanted} within {within} line{'s'[: within != 1]}; no line there matches"
         if sharper := self._sharper(rule, seq):
             return "sharper", f"{sharper}, which is sharper, takes the line"
         if is_text_command(view.text):
@@ -166,8 +166,8 @@ class Trial(Pipeline):
             )
         if rule.count:
             return "count", (
-                f"`count`: only each {rule.count.n}th hit of one key "
-                f"within {rule.count.in_s:g} s counts"
+                f"`count`: {rule.count.n} hits of one key within {rule.count.in_s:g} s count as one, "
+                "fewer as none"
             )
         return "replay", "the line repeats what was printed before (dmesg, an echo)"
 
@@ -198,6 +198,12 @@ class Trial(Pipeline):
             if first <= seq:
                 known = ecosystems
         return known
+
+
+def _has_more(rule: Rule, view: LineView) -> bool:
+    """Tell whether the line has what counts without what the rule `needs`."""
+    only = rule.needs.only if rule.needs else ()
+    return bool(only) and bool(_first([p for p in rule.match if p not in only], view))
 
 
 def _first(sources: Sequence[str], view: LineView) -> str:

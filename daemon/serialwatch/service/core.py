@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from serialwatch.api.bench import PortView
 from serialwatch.api.caller import policy_of_this_process
-from serialwatch.api.listen import ApiBindError
+from serialwatch.api.listen import ApiBindError, refuse_served
 from serialwatch.api.server import ApiPlaces, ApiServer
 from serialwatch.bundled import search_path
 from serialwatch.config import Config, PortConfig, config_to_json, is_system, run_dir, state_dir
@@ -132,11 +132,13 @@ class Service:
         """Run until `stop`.
 
         Raises:
+            SocketBusy: another daemon answers at the socket.
             StateBusy: another daemon has the state directory.
             StateError: the state directory cannot be used.
 
         """
         with StateLock(self._state):
+            refuse_served(_socket(self._config))  # before a port is touched
             self._db.start()
             self._writer.start()
             try:
@@ -295,7 +297,7 @@ class Service:
         config = self._config.api
         policy = policy_of_this_process(is_system=is_system())
         places = ApiPlaces(
-            socket=run_dir(self._config) / "serialwatch.sock",
+            socket=_socket(self._config),
             socket_gid=policy.view_gid,
             listen=config.listen,
             token=_token(config.token_file),
@@ -591,6 +593,10 @@ def _is_same_port(one: PortConfig | None, other: PortConfig) -> bool:
 
 def _elfs(config: Config) -> dict[str, str]:
     return {name: port.elf for name, port in config.port.items()}
+
+
+def _socket(config: Config) -> Path:
+    return run_dir(config) / "serialwatch.sock"
 
 
 def _make_folder(folder: Path, gid: int | None) -> None:

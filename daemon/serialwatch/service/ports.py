@@ -122,6 +122,8 @@ class Ports:
             dtr=config.dtr,
             rts=config.rts,
             line_errors=config.line_errors,
+            allow_unstable=config.allow_unstable,
+            open_delay_s=config.open_delay_s,
         )
         reader = Reader(config.name, config.device, options, config.eol, ring, self)
         port = BenchPort(config, ring, reader)

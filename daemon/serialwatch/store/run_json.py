@@ -65,9 +65,7 @@ def inquiry_to_json(row: InquiryRow) -> Json:
 
 def exported(body: Mapping[str, Any]) -> Json:
     """Return a run as a file: prompts as hashes of messages, and a hash on each result."""
-    rounds = [
-        {**each, "prompt_hash": content_hash(each["prompt"])} for each in body["rounds"]
-    ]
+    rounds = [{**each, "prompt_hash": content_hash(each["prompt"])} for each in body["rounds"]]
     messages = {
         each["hash"]: {"role": each["role"], "content": each["content"]}
         for each in body["messages"]

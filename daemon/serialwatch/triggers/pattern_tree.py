@@ -17,6 +17,7 @@ _LOOKS = ("(?=", "(?!", "(?<=", "(?<!")
 MAX_LENGTH = 2000  # characters of a pattern: a line of a pack
 MAX_DEPTH = 20  # groups in groups; a parser in Python ends at some hundred
 MAX_SIZE = 4000  # characters that a pattern stands for, repeats written out
+LEAST_GLUED = 10  # characters that tell what another writer's bytes stand before
 
 
 class PatternError(Exception):
@@ -38,6 +39,15 @@ def starts_a_line(expression: bytes) -> bool:
     return _HYPERSCAN_START.encode() in expression
 
 
+def begins_a_word(branch: list[Item]) -> bool:
+    r"""Tell whether a branch begins with `\b` and is so long that other bytes may stand before."""
+    return (
+        len(branch) > 1
+        and branch[0].what == _WORD_EDGE
+        and sum(item.size for item in branch) > LEAST_GLUED
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Tree:
     """A whole pattern."""
@@ -51,6 +61,11 @@ class Tree:
     def longest_literal(self) -> int:
         """Return how many plain characters in a row each match holds at least."""
         return _longest_literal(self.root)
+
+    @property
+    def begins_words(self) -> bool:
+        r"""Tell whether a branch begins with `\b`, other bytes before which may be overlooked."""
+        return any(map(begins_a_word, self.root.branches))
 
     @property
     def glued(self) -> Group:

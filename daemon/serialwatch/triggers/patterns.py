@@ -16,11 +16,16 @@ from functools import lru_cache
 import hyperscan as hs
 
 from serialwatch.triggers.patience import LONG_LINE, Patience
-from serialwatch.triggers.pattern_tree import MAX_LENGTH, PatternError, parse, starts_a_line
-from serialwatch.triggers.stand_in import MIN_PLAIN, stand_ins
+from serialwatch.triggers.pattern_tree import (
+    LEAST_GLUED,
+    MAX_LENGTH,
+    PatternError,
+    parse,
+    starts_a_line,
+)
+from serialwatch.triggers.stand_in import stand_ins
 
-_LEAST_GLUED = 10  # characters
-_BEGINS_A_WORD = re.compile(rf"(?:\(\?i\))?\\b[\w :,-]{{{MIN_PLAIN}}}")  # with plain text
+_REST_OF_WORD = re.compile(rb"\w*")
 _SYLLABLE = re.compile(
     rb"(?i)(?:\b|_)(?:[a-z]{1,2}|anti|auto|dis|inter|multi|non|over|pre|pro|semi|sub|under)\Z"
 )  # before a small letter it belongs to the word, as in `asynchronous`
@@ -56,7 +61,10 @@ class Pattern:
         search = _glued(self.source).search
         is_slow = self.is_costly or len(text) > LONG_LINE
         found = self.patience.search(search, text) if is_slow else search(text)
-        if not found or len(found[0].strip()) < _LEAST_GLUED:
+        if not found:
+            return None
+        end = _REST_OF_WORD.match(text, found.end())
+        if len(text[found.start() : end.end() if end else None].strip()) < LEAST_GLUED:
             return None
         is_one_word = text[found.start() : found.start() + 1].islower() and (
             _SYLLABLE.search(text, 0, found.start())
@@ -103,7 +111,6 @@ def compile_pattern(source: str) -> Pattern:
         raise PatternError(f"not a regular expression: {exc}") from exc
     expression = (caseless + tree.root.written(for_hyperscan=True)).encode("ascii")
     found = tuple(text.encode("ascii") for text in stand_ins(tree))
-    is_word = _BEGINS_A_WORD.match(source) is not None and tree.longest_literal >= MIN_PLAIN
     return Pattern(
         source=source,
         expression=expression,
@@ -111,7 +118,7 @@ def compile_pattern(source: str) -> Pattern:
         in_python=in_python,
         is_exact=not tree.is_anchored and found == (expression,),
         is_anchored=tree.is_anchored,
-        can_be_glued=is_word or (tree.is_anchored and not any(map(starts_a_line, found))),
+        can_be_glued=tree.begins_words or (tree.is_anchored and not any(map(starts_a_line, found))),
         has_fixed_end=tree.root.has_fixed_end,
         can_be_empty=tree.root.can_be_empty,
         only_python=tree.only_python,

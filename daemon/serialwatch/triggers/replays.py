@@ -72,8 +72,8 @@ class Replays:
 def copied(recent: Recent, line: bytes, offset: int) -> Copied:
     """Tell whether a line is the one before again, on a console that prints all lines twice.
 
-    The newest pairs before it tell, none of which is itself repeated: a board that says one thing
-    again and again prints no copies. "perhaps": too few for a fault, but it is no start of its own.
+    The newest pairs before it tell, of lines that differ: a board that says one thing again and
+    again need print no copies. "perhaps": too few for a fault to be one, but it is no start.
     """
     if recent.lines_before(offset, 1) != [line]:
         return "no"
@@ -85,8 +85,6 @@ def copied(recent: Recent, line: bytes, offset: int) -> Copied:
             return "perhaps" if len(pairs) >= _FEW_PAIRS else "no"
         if second == line:
             is_first = False
-        elif second in pairs:
-            return "no"
         elif second.strip():
             pairs.add(second)
             if len(pairs) == _PAIRS:

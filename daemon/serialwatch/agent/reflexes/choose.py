@@ -10,7 +10,7 @@ from serialwatch.agent.device_text import readable
 from serialwatch.agent.reflexes.cortexm import tell_zephyr
 from serialwatch.agent.reflexes.esp import tell_boot_loop, tell_esp_panic, tell_esp_words
 from serialwatch.agent.reflexes.general import tell_anything, tell_own_words
-from serialwatch.agent.reflexes.link import tell_overrun, tell_silence
+from serialwatch.agent.reflexes.link import tell_bit_rate, tell_overrun, tell_silence
 from serialwatch.agent.reflexes.linux import (
     tell_irq,
     tell_oops,
@@ -83,6 +83,7 @@ _REFLEXES: Sequence[tuple[str, Reflex]] = (
     ("zephyr.", tell_zephyr),
     ("cortexm.", tell_zephyr),
     ("link.silence", tell_silence),
+    ("link.baud_mismatch", tell_bit_rate),
     ("boot.unexpected_reboot", tell_unexpected_reboot),
     ("linux.unexpected_reboot", tell_unexpected_reboot),
 )

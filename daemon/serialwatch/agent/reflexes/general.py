@@ -76,11 +76,7 @@ def tell_without_line(case: Case, story: Story) -> None:
 
 def tell_loop(case: Case, story: Story) -> None:
     """Tell how often and how fast the board restarted, if it did more than once."""
-    starts = [
-        later
-        for earlier, later in pairwise(x for x in case.lines if readable(x.raw).strip())
-        if later.boot > earlier.boot
-    ]
+    starts = _starts(case)
     if len(starts) < 2:
         return
     cited = starts[:MAX_STARTS]
@@ -104,11 +100,23 @@ def tell_loop(case: Case, story: Story) -> None:
         story.conclude("inference", f"The restarts come {how}.", cited)
 
 
+def _starts(case: Case) -> list[Line]:
+    """Return the first line with words of each start whose line before was read, too."""
+    starts = []
+    for at, (earlier, later) in enumerate(pairwise(case.lines), start=1):
+        if later.boot > earlier.boot and later.seq == earlier.seq + 1:
+            of_boot = (x for x in case.lines[at : at + 8] if x.boot == later.boot)
+            if first := next((x for x in of_boot if readable(x.raw).strip()), None):
+                starts.append(first)
+    return starts
+
+
 def tell_line_before(case: Case, story: Story) -> None:
     """Tell after which line the fault comes, if it came several times always after the same."""
     samples = case.incident.hits[0].samples if case.incident.hits else ()
-    faults = [line for seq in samples[:MAX_SAMPLES] if (line := case.line(seq))]
-    pairs = [(before, line) for line in faults if (before := _before(case, line))]
+    faults = [line for seq in samples if (line := case.line(seq))]
+    alike = [x for x in faults if shape(readable(x.raw)) == shape(readable(faults[0].raw))]
+    pairs = [(before, x) for x in alike[:MAX_SAMPLES] if (before := _before(case, x))]
     shapes = {shape(readable(before.raw)) for before, _ in pairs}
     if len(pairs) < 2 or len(shapes) > 1:
         return

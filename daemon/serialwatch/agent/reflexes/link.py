@@ -6,7 +6,13 @@ import re
 
 from serialwatch.agent.case import Case, Story, name
 from serialwatch.agent.device_text import readable
-from serialwatch.agent.reflexes.general import LIKELY, WEAK, tell_without_line
+from serialwatch.agent.reflexes.general import (
+    LIKELY,
+    SURE,
+    WEAK,
+    tell_anything,
+    tell_without_line,
+)
 from serialwatch.records import Line
 
 
@@ -52,6 +58,23 @@ def _tell_paste(case: Case, story: Story, fault: Line) -> None:
         [*cited, fault],
     )
     story.step("paste in smaller pieces, or with a delay after each line")
+
+
+def tell_bit_rate(case: Case, story: Story) -> None:
+    """Tell of text at another bit rate than the port reads: who changed it, if a line says so."""
+    tell_anything(case, story)
+    rate, fault = case.incident.fields.get("rate", ""), case.fault
+    changed = case.command
+    if fault is None or changed is None or not rate or rate not in changed["command"]:
+        return
+    story.certainty = SURE
+    story.conclude(
+        "cause",
+        f"The command `{name(changed['command'])}` changed the board's bit rate to {rate}; the "
+        "port went on reading at the old one.",
+        [changed.line, fault],
+        knowledge=True,
+    )
 
 
 def tell_silence(case: Case, story: Story) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from serialwatch.agent.case import Case, Story, name
 from serialwatch.agent.device_text import readable
-from serialwatch.agent.reflexes.general import LIKELY, WEAK, tell_without_line
+from serialwatch.agent.reflexes.general import LIKELY, WEAK, tell_loop, tell_without_line
 from serialwatch.agent.resets import cause_of_boot, meaning_of
 from serialwatch.records import Line
 
@@ -42,6 +42,7 @@ def tell_unexpected_reboot(case: Case, story: Story) -> None:
             "what reset the board: it prints no cause; a watchdog without a message, the supply "
             "and a reset button look alike here"
         )
+    tell_loop(case, story)
     if cut := _cut_short(said):
         story.conclude("observation", "Its last line before was cut short.", [cut])
 

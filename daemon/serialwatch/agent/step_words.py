@@ -1,0 +1,56 @@
+"""What a report may advise: commands that a page knows, at the risk that the words have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from serialwatch.records import Risk
+
+
+def strange_command(text: str, pages: Iterable[str]) -> str:
+    """Return the first command or address in `text` that no page has, "" for none.
+
+    What a board printed does not count: it could print anything.
+    """
+    known = [page.lower() for page in pages]
+    for found in _COMMAND.finditer(text):
+        command = str(found.group("quoted") or found.group("other")).rstrip(".,;)").strip()
+        is_ours = found.group("quoted") and command.startswith("serialwatch ")
+        if not is_ours and not any(command.lower() in page for page in known):
+            return command
+    return ""
+
+
+def strange_address(text: str, known: Iterable[str]) -> str:
+    """Return the first address of the net in `text` that nothing known has, "" for none."""
+    texts = [each.lower() for each in known]
+    for found in _ADDRESS.finditer(text):
+        address = found.group().rstrip(".,;)")
+        if not any(address.lower() in each for each in texts):
+            return address
+    return ""
+
+
+def least_risk(text: str) -> Risk:
+    """Return the risk that a step has at least, by what it tells a person to do."""
+    return "L3" if _ACTS.search(text) and not _NEGATED.match(text) else "L1"
+
+
+_NEGATED = re.compile(r"\s*(?:do not|don't|never|avoid)\b", re.IGNORECASE)
+_ADDRESS = re.compile(r"\b(?:[a-z][a-z0-9+.-]*://|www\.)\S+", re.IGNORECASE)
+_COMMAND = re.compile(
+    r"`(?P<quoted>[^`]+)`|(?P<other>"
+    r"\b(?:[a-z][a-z0-9+.-]*://|www\.)\S+"
+    r"|(?<![\w-])(?:sudo|rm -\w+|dd if=|mkfs\S*|curl|wget|chmod|bash -c|sh -c|eval|esptool\S*|"
+    r"flash_erase|mtd erase|nandwrite|fw_setenv) \S+(?: \S+)?)",
+    re.IGNORECASE,
+)
+# What begins a sentence, or what comes after "then", is what a person is to do.
+_ACTS = re.compile(
+    r"(?:^|[.;:] |\bthen |\band |\bor |\bplease )"
+    r"(?:erase|reflash|re-flash|flash|overwrite|burn|blow|reset|reboot|restart|power[- ]?cycle|"
+    r"power (?:off|down)|switch off|unplug|replug|format|send|write|type)\b"
+    r"(?! (?:down|up to|a (?:report|note|rule|test)))",
+    re.IGNORECASE,
+)

@@ -1,0 +1,159 @@
+"""`serialwatch runs` over a state folder that the real agent has filled."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from bench_cli import Cli, Result
+from chat_server import Answer, ChatServer, Say
+from fake_core import Board, FakeCore
+from serialwatch.cli.show_run import run_lines
+from serialwatch.cli.times import local_now
+from serialwatch.store.read import read_once
+from serialwatch.store.run_json import content_hash, read_run
+from test_agent_process import ABORT, GOOD, abort
+from test_loop import BAD
+
+READ = ("log-read", {"port": "dut1", "first": 1, "last": 9})
+WRONG = ("log-read", {"port": "dut1", "limit": "many"})
+PLAN = ("plan-set", {"steps": [{"task": "look", "skill_hint": "log-read"}], "why": "a script?"})
+SCRIPT = [
+    Say("", [PLAN, READ, WRONG]),
+    Say("", [("report-write", BAD)]),
+    Say("", [("report-write", GOOD)]),
+]
+HOSTILE = "wifi password=Tr0ub4dor&3x \x1b]8;;http://evil\x07click\x1b]8;;\x07 \u202etxt"
+
+
+async def _filled(folder: Path, script: list[Answer]) -> None:
+    board = Board(folder)
+    board.prints(f"{HOSTILE}\n{ABORT}", b"U-Boot")
+    async with ChatServer(script) as server:
+        async with FakeCore(folder, base_url=server.base_url, model="tiny") as core:
+            row = core.wake("settled", abort(board, 1))
+            assert await core.finished(row)
+            await core.until(lambda: len(core.traces) == 2)
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the state folder of a bench whose model was sent back once."""
+    folder = tmp_path_factory.mktemp("state")
+    asyncio.run(_filled(folder, SCRIPT))
+    return folder
+
+
+@pytest.fixture
+def cli(state: Path, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Run commands."""
+    return Cli(state, capsys)
+
+
+def run(cli: Cli, *args: str) -> Result:
+    return cli("runs", *args, "--state", str(cli.socket))
+
+
+def model_run(cli: Cli) -> str:
+    runs = json.loads(run(cli, "list", "--json").out)
+    return str(next(r["id"] for r in runs if r["kind"] == "model"))
+
+
+def test_runs_are_listed_with_whose_they_are_and_what_they_took(cli: Cli) -> None:
+    lines = run(cli, "list").out.splitlines()
+
+    assert lines[0].split() == ("RUN WHEN PORT ABOUT BY ROUNDS TOKENS TIME ENDED".split())
+    model, baseline = lines[1], lines[2]
+    assert "incident 17" in model
+    assert "log-detective, tiny" in model
+    assert re.search(r"  3 +360  .* done$", model)
+    assert "offline analyst" in baseline
+    assert run(cli, "list", "--incident", "99").out.startswith("no runs of incident 99 yet")
+    assert len(json.loads(run(cli, "list", "-n", "1", "--json").out)) == 1
+
+
+def test_a_run_is_shown_step_by_step(cli: Cli) -> None:
+    shown = run(cli, "show", model_run(cli)[:6]).out
+
+    assert "done: report accepted; 3 rounds" in shown
+    assert "`serialwatch report 17 --revision 2`" in shown
+    assert "Plan  a script?" in shown
+    assert re.search(r"1\. done +look \(log-read, skill-answered\)", shown)
+    assert re.search(r"log-read port=dut1 first=1 last=9 +dut1:L1-L9, 9 lines", shown)
+    assert "invalid_args: " in shown
+    assert "2. act: require_more   100 + 20 tokens" in shown
+    assert "3. redraft: success" in shown
+    assert "draft 1, c2: G2 dropped: dut1:L99999 was not read in this run" in shown
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+
+
+def test_prompts_are_shown_as_they_were_sent_each_once(cli: Cli) -> None:
+    shown = run(cli, "show", model_run(cli), "--prompts").out
+
+    assert "Tr0ub4dor" not in shown
+    assert re.search(r"\[1\] system [0-9a-f]{32}$", shown, re.MULTILINE)
+    assert re.search(r"\[1\] system [0-9a-f]{32}: as in round 1", shown)
+    assert "You are" in shown
+    assert "\x1b" not in shown
+
+
+def test_an_export_holds_everything_once_under_one_id(cli: Cli) -> None:
+    run_id = model_run(cli)
+    text = run(cli, "export", run_id).out
+    body = json.loads(text)
+
+    assert body["id"] == body["run"]["id"] == run_id
+    assert {h for r in body["rounds"] for h in r["prompt"]} == set(body["messages"])
+    for hash_, message in body["messages"].items():
+        assert content_hash([message["role"], message["content"]]) == hash_
+    for result in body["results"]:
+        assert content_hash(result["body"]) == result["hash"]
+    assert {c["result_id"] for c in body["skill_calls"]} <= {r["id"] for r in body["results"]}
+    assert body["reports"] == [{"incident": 17, "revision": 2, "title": GOOD["title"]}]
+    assert "Tr0ub4dor" not in text
+
+
+def test_a_stored_run_plays_again_and_tells_where_it_differs(cli: Cli, tmp_path: Path) -> None:
+    run_id = model_run(cli)
+    strict = run(cli, "replay", run_id)
+    again = run(cli, "replay", run_id, "--mode", "skills")
+
+    assert (strict.code, strict.out) == (
+        0,
+        f"run {run_id}: 3 rounds played again, each prompt is the same\n",
+    )
+    assert again.code == 1  # what the run itself led to is remembered now
+    assert re.findall(r"(\S+): differs: (.*)", again.out) == [
+        ("memory-search", "first at memories")
+    ]
+    assert f"run {run_id}: 6 of 10 calls gave the same again, 1 gave something else" in again.out
+    assert "report-write: not run: it is L2" in again.out
+    assert json.loads(run(cli, "replay", run_id, "--json").out)["differences"] == []
+
+
+def test_what_cannot_be_shown_or_played_says_why(cli: Cli, tmp_path: Path) -> None:
+    runs = json.loads(run(cli, "list", "--json").out)
+    baseline = next(r["id"] for r in runs if r["kind"] == "baseline")
+
+    assert run(cli, "show", "nope").err == (
+        "serialwatch: no run 'nope': `serialwatch runs list` lists them\n"
+    )
+    assert "no model was asked in it" in run(cli, "replay", baseline).err
+    assert run(cli, "replay", baseline).code == 1
+    assert "there is no database" in cli("runs", "list", "--state", str(tmp_path)).err
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_run_fits_the_terminal(state: Path, cli: Cli, width: int) -> None:
+    run_id = model_run(cli)
+    body = read_once(state / "serialwatch.db", lambda db: read_run(db, run_id))
+    assert body is not None
+    lines = [line.plain for line in run_lines(body, local_now(), width)]
+
+    long = [line for line in lines if len(line) > width and " " in line.strip()]
+    assert [line for line in long if "http" not in line and "`" not in line] == []
