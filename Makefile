@@ -7,7 +7,7 @@ ARGS ?=
 JOBS ?= 2# test processes; a file of tests stays in one
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench eval fuzz real-llm wheel wheel-test debian-packages clean
+.PHONY: help demo test lint bench eval eval-agent fuzz real-llm wheel wheel-test debian-packages clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -43,6 +43,9 @@ bench: $(READY) ## Throughput, latency and start-up, as a table and as JSON
 
 eval: $(READY) ## How well faults are found in tests/logs/, by family (ARGS=FOLDER: in others)
 	$(BIN)/python tests/eval_streams.py $(ARGS)
+
+eval-agent: $(READY) ## How well the offline analyst explains faults, by kind (ARGS=NAME: only such cases)
+	$(BIN)/python tests/eval_agent.py $(ARGS)
 
 fuzz: $(READY) ## A million random chunkings give the same hits as one big chunk
 	$(BIN)/python tests/fuzz_chunks.py 1000000

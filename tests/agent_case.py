@@ -129,9 +129,7 @@ async def told(case: Case, folder: Path) -> Told:
     path = folder / f"{case.name}.db"
     _store(case, played, incident, path)
     linked = [played.incidents[i] for i in incident.linked if i in played.incidents]
-    around = Surroundings(
-        neighbours=tuple(linked), writer="", sent=played.sent.get(case.port, {})
-    )
+    around = Surroundings(neighbours=tuple(linked), writer="", sent=played.sent.get(case.port, {}))
     async with _Bench(case, played, path) as bench:
         tools = bench.open("run-1", incident.id)
         began_s = time.monotonic()
@@ -144,7 +142,9 @@ def play(case: Case) -> Played:
     """Return what the daemon would have seen, and two minutes more."""
     played = Played()
     incidents = Incidents(next_id=17)
-    watches = {port: PortWatch(port, matcher(), WatchOptions(bit_rate=115_200)) for port in case.prints}
+    watches = {
+        port: PortWatch(port, matcher(), WatchOptions(bit_rate=115_200)) for port in case.prints
+    }
     seqs = dict.fromkeys(case.prints, 0)
     events = sorted(
         (event for port, text in case.prints.items() for event in _events(port, text, case)),
@@ -182,7 +182,9 @@ def play(case: Case) -> Played:
             case "line":
                 seqs[event.port] += 1
                 seq = seqs[event.port]
-                line = Line(event.port, seq, event.raw.rstrip(b"\r"), 0, utc_ns, utc_ns, event.at_ns)
+                line = Line(
+                    event.port, seq, event.raw.rstrip(b"\r"), 0, utc_ns, utc_ns, event.at_ns
+                )
                 played.lines.setdefault(event.port, []).append(line)
                 if event.who:
                     played.sent.setdefault(event.port, {})[seq] = event.who
@@ -261,7 +263,9 @@ def _events(port: str, text: str, case: Case) -> Iterator[_Event]:
 
 def _noise(count: int, chance: random.Random) -> list[bytes]:
     """Return bytes as they come at a wrong bit rate, cut where one of them is an LF."""
-    data = bytes(chance.choice(b"\x00\x80\xe0\xf8\xfe\x1c\x8c\xc7\xff\x9e\xf0\n") for _ in range(count))
+    data = bytes(
+        chance.choice(b"\x00\x80\xe0\xf8\xfe\x1c\x8c\xc7\xff\x9e\xf0\n") for _ in range(count)
+    )
     return data.split(b"\n")
 
 
@@ -280,9 +284,7 @@ def _store(case: Case, played: Played, judged: Incident, path: Path) -> None:
             days = body.pop("days_ago", 9)
             if body.pop("is_same", False):
                 body["fingerprint"] = judged.fingerprint
-            write_memory(
-                db, memory_from_json(body), judged.opened_utc_ns - days * 24 * 3600 * S
-            )
+            write_memory(db, memory_from_json(body), judged.opened_utc_ns - days * 24 * 3600 * S)
 
 
 class _Bench(DirectTools):

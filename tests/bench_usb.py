@@ -52,6 +52,7 @@ class UsbBench:
         if node is not folder:
             (node / "port_number").write_text(f"{port}\n")
         (node / "tty" / tty).mkdir(parents=True)
+        (node / "tty" / tty / "dev").write_text(f"188:{tty.strip('tyUSBACM')}\n")
         self._nodes[tty] = node
         (node / "tty" / tty / "device").symlink_to(node)
         (self.sysfs / "class/tty" / tty).symlink_to(node / "tty" / tty)

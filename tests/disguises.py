@@ -27,6 +27,7 @@ _S = 1_000_000_000
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+\Z")
 _END = re.compile(rb"\r*\n?\Z")
 _KERNEL_STAMP = re.compile(rb"^\[ *(\d+)\.(\d{6})\] ")
+_STAMPED_LINE = re.compile(_KERNEL_STAMP.pattern, re.MULTILINE)
 _WORD = re.compile(rb"[^ \r\n]+")
 
 
@@ -77,9 +78,13 @@ def disguises() -> tuple[Disguise, ...]:
         Disguise("cr-only", _cr_only, _without_blanks),
         Disguise("doubled", _each(lambda body, _: (body + b"\n") * 2), _doubled),
         *(Disguise(f"writer-{name}", _written_into(text)) for name, text in OTHER_WRITERS.items()),
+        Disguise("lost-end", _without_end_before, _one_up),
+        *(Disguise(f"wrapped-{n}", _wrapped(n), _wrapped_lines(n)) for n in (80, 132)),
         Disguise("lost-characters", _lossy),
         *(Disguise(name, _stamped(stamp)) for name, stamp in STAMPS.items()),
-        Disguise("journalctl-k", _stamped(_journal, without_kernel_stamps=True)),
+        Disguise("journalctl", _of_kernels(_stamped(_journal))),
+        Disguise("journalctl-k", _of_kernels(_stamped(_journal, without_kernel_stamps=True))),
+        Disguise("kern.log", _of_kernels(_stamped(_kern_log))),
         Disguise("dmesg-T", _stamped(_dmesg_t, without_kernel_stamps=True)),
         Disguise("cat-kern.log", _asked_again("cat /var/log/kern.log", _stamped(_kern_log))),
         Disguise("cat-messages", _asked_again("cat /var/log/messages", _stamped(_journal))),
@@ -96,6 +101,10 @@ def _putty(at: datetime) -> bytes:
     return f"[{at:%Y-%m-%d %H:%M:%S}] ".encode()
 
 
+def _minicom(at: datetime) -> bytes:
+    return f"[{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03}] ".encode()
+
+
 def _tio(at: datetime) -> bytes:
     return f"[{at:%H:%M:%S}.{at.microsecond // 1000:03}] ".encode()
 
@@ -106,6 +115,10 @@ def _journal(at: datetime) -> bytes:
 
 def _kern_log(at: datetime) -> bytes:
     return f"{at:%Y-%m-%dT%H:%M:%S.%f}+00:00 board kernel: ".encode()
+
+
+def _console(at: datetime) -> bytes:
+    return f"{at:%b %d %H:%M:%S} bench console[412]: ".encode()
 
 
 def _ts(at: datetime) -> bytes:
@@ -122,9 +135,9 @@ def _dmesg_t(at: datetime) -> bytes:
 
 STAMPS: dict[str, Callable[[datetime], bytes]] = {
     "putty": _putty,
+    "minicom": _minicom,
     "tio": _tio,
-    "syslog": _journal,
-    "kern.log": _kern_log,
+    "syslog": _console,
     "ts": _ts,
     "arduino": _arduino,
 }
@@ -167,6 +180,38 @@ def _lossy(log: Log) -> bytes:
     return b"".join(out)
 
 
+def _without_end_before(log: Log) -> bytes:
+    """Lose the end of the line before the first fault line."""
+    bodies = list(_bodies(log.data))
+    if (at := log.first_fault_line - 1) > 0:
+        bodies[at - 1 : at + 1] = [bodies[at - 1] + bodies[at]]
+    return b"".join(body + b"\n" for body in bodies)
+
+
+def _one_up(_: bytes, number: int) -> range:
+    return range(number - 1, number + 1)
+
+
+def _wrapped(columns: int) -> Change:
+    """Return the change of a terminal that ends a line where its last column is."""
+    return lambda log: b"".join(
+        row + b"\r\n" for body in _bodies(log.data) for row in _rows(body, columns)
+    )
+
+
+def _wrapped_lines(columns: int) -> Mapped:
+    def lines(data: bytes, number: int) -> range:
+        counts = [len(_rows(body, columns)) for body in _bodies(data)]
+        first = sum(counts[: number - 1]) + 1
+        return range(first, first + counts[number - 1])
+
+    return lines
+
+
+def _rows(body: bytes, columns: int) -> list[bytes]:
+    return [body[at : at + columns] for at in range(0, len(body), columns)] or [b""]
+
+
 def _cr_only(log: Log) -> bytes:
     return b"".join(body + b"\r" for body in _bodies(log.data))
 
@@ -195,6 +240,11 @@ def _stamped(stamp: Callable[[datetime], bytes], *, without_kernel_stamps: bool 
         return bytes(out)
 
     return changed
+
+
+def _of_kernels(change: Change) -> Change:
+    """Return the change for logs in which a kernel stamps its lines; others stay as they are."""
+    return lambda log: change(log) if _STAMPED_LINE.search(log.data) else log.data
 
 
 def _asked_again(command: str, listed: Change) -> Change:

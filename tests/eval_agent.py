@@ -120,9 +120,7 @@ def _judge_evidence(
             judged.relevant += 1
         else:
             judged.misses.append(f"cites what says nothing of it: {text[:70]!r}")
-    order = [
-        (e.utc_ns, e.port, e.seq, e.text) for e in report.timeline
-    ]
+    order = [(e.utc_ns, e.port, e.seq, e.text) for e in report.timeline]
     for earlier, later in expect.get("chain", ()):
         first = next((at for *at, text in order if re.search(earlier, text)), None)
         then = next((at for *at, text in reversed(order) if re.search(later, text)), None)

@@ -42,6 +42,13 @@ class SavedLog:
             _append(self._index, records)
         return first
 
+    def add_block(self, data: bytes, took_s: float) -> None:
+        """Append lines that came in one block, which is much quicker for many."""
+        self._at_ns += int(took_s * S)
+        records = self._indexer.add(data, self._at_ns, self._at_ns + 1000, START_NS + self._at_ns)
+        _append(self._log, data)
+        _append(self._index, records)
+
     def boot(self, number: int) -> None:
         """Say that the next line begins a boot."""
         self._note(Kind.BOOT, 0, number)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -221,7 +222,16 @@ async def test_an_answer_that_is_none_or_far_too_long_is_not_kept(desk: Desk, bo
 
 
 def run_trace(number: int = 1, ended: int | None = None, status: str = "running") -> Trace:
-    state = {"offered": ["log-read", "log-stats"], "cited": ["log-read"]} if ended else {}
+    state: dict[str, Any] = {}
+    if ended:
+        state = {
+            "offered": ["log-read", "log-stats"],
+            "called": ["log-read"],
+            "cited": ["log-read"],
+            "rounds": 3,
+            "answered": 2,
+            "refused": [{"draft": 1, "id": "c1", "code": "G2", "why": "", "is_dropped": True}],
+        }
     run = RunRow(
         "run1", "incident-1", "model", "settled", 1, "dut1", "log-detective", "tiny", "", 5, ended,
         status, "", state=state,
@@ -251,9 +261,41 @@ async def test_each_step_of_a_run_is_counted_once_and_only_when_it_is_stored(des
     assert count("skill_offered", skill="log-stats") == 1
     assert count("skill_cited", skill="log-read") == 1
     assert count("skill_cited", skill="log-stats") == 0
+    assert count("skill_used", skill="log-read") == 1
+    assert count("agent_rounds", kind="act") == 2
+    assert count("agent_runs", kind="model", status="done") == 1
+    assert count("llm_requests", outcome="error") == 1
+    assert count("report_refusals", code="G2", result="dropped") == 1
     runs = await desk.db.run(lambda d: load_trace(d, "run1"))
     assert runs is not None
     assert (runs.run.exit_status, len(runs.rounds), len(runs.skill_calls)) == ("done", 2, 2)
+
+
+async def test_a_step_that_comes_twice_is_counted_once(desk: Desk) -> None:
+    for trace in (run_trace(1), run_trace(1), run_trace(2, 9, "done"), run_trace(2, 9, "done")):
+        await desk.desk._answer("run", trace_to_json(trace))
+
+    sample = desk.metrics.registry.get_sample_value
+    calls = {"skill": "log-read", "status": "success"}
+    assert sample("serialwatch_skill_calls_total", calls) == 2
+    assert sample("serialwatch_llm_tokens_total", {"kind": "prompt"}) == 200
+    assert sample("serialwatch_agent_runs_total", {"kind": "model", "status": "done"}) == 1
+    assert sample("serialwatch_skill_offered_total", {"skill": "log-read"}) == 1
+
+
+async def test_no_name_or_kind_that_a_model_invents_becomes_a_label(desk: Desk) -> None:
+    trace = run_trace(1, 9, "gone mad")
+    call = replace(trace.skill_calls[0], skill='evil"} 1\nx{y="')
+    turn = replace(trace.rounds[0], kind="\x1b[31m")
+    state = {**trace.run.state, "offered": [f"s{n}" for n in range(500)] + ["A B"]}
+    trace = replace(trace, skill_calls=[call], rounds=[turn], run=replace(trace.run, state=state))
+    await desk.desk._answer("run", trace_to_json(trace))
+
+    text = desk.metrics.render().decode()
+    assert "evil" not in text
+    assert "x1b" not in text
+    assert text.count("serialwatch_skill_offered_total{") <= 201
+    assert 'serialwatch_agent_runs_total{kind="model",status="other"} 1.0' in text
 
 
 async def test_a_run_that_waits_is_not_counted_as_one_that_ended(desk: Desk) -> None:

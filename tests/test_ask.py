@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from click.testing import CliRunner, Result
 
@@ -114,6 +115,36 @@ def test_answer_run_and_queue_are_stored(daemon: RunningDaemon) -> None:
         "SELECT state FROM queue WHERE kind = 'question' AND body_json LIKE ? AND state = 'done'"
     )
     assert daemon.wait_for(lambda: daemon.rows(query, f"%{session}%"), "queue") == [("done",)]
+
+
+def test_stored_answers_are_listed_and_shown_again(daemon: RunningDaemon) -> None:
+    session = rows_of(daemon, question="when did dut3 last boot?")[-1]["session_id"]
+    daemon.wait_for(lambda: daemon.get(f"/v1/answers?session={session}")["answers"], "answer")
+    listed = asked(daemon, "--stored")
+    shown = asked(daemon, "--stored", session)
+    unknown = asked(daemon, "--stored", "ask-000")
+
+    assert listed.return_value == shown.return_value == 0
+    assert f"{session}  " in listed.output
+    assert shown.output.startswith("when did dut3 last boot?\n")
+    assert "Made by" in shown.output
+    assert "no answer 'ask-000'" in str(unknown.exception)
+
+
+async def test_steps_of_questions_are_events(daemon: RunningDaemon) -> None:
+    connector = aiohttp.UnixConnector(str(daemon.socket))
+    async with (
+        asyncio.timeout(20),
+        aiohttp.ClientSession(connector=connector) as session,
+        session.ws_connect("http://localhost/v1/events") as events,
+    ):
+        asked_for = asyncio.to_thread(rows_of, daemon, question="is dut3 all right?")
+        rows = await asked_for
+        event = json.loads((await events.receive()).data)
+
+    assert (event["kind"], event["port"]) == ("run.step", "dut3")
+    assert event["data"]["skill"] == "port-status"
+    assert event["data"]["session_id"] == rows[-1]["session_id"]
 
 
 def test_json_prints_one_object_a_row(daemon: RunningDaemon) -> None:

@@ -168,18 +168,21 @@ def test_a_long_log_has_a_bar_and_ctrl_c_ends_it_cleanly(
 ) -> None:
     line = b"[%12.6f] usb 1-1: a line of ordinary length, such as a kernel prints\n"
     part = b"".join(line % (n / 200) for n in range(14_000))
-    (tmp_path / "long.log").write_bytes(part * 16)
+    log = tmp_path / "a-log-with-quite-a-long-name.log"
+    log.write_bytes(part * 16)
     screen = Screen(72, monkeypatch)
     screen.wants = b" MB"
     screen.then = lambda: os.kill(os.getpid(), signal.SIGINT)
     before = signal.getsignal(signal.SIGINT)
 
-    code = run_cli(["analyze", str(tmp_path / "long.log")])
+    code = run_cli(["analyze", str(log)])
 
     shown = screen.closed()
     assert code == 130
     assert "lines" not in shown  # it did not come so far
     assert "\x1b[?25h" in shown  # the cursor is there again
+    plain = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown)
+    assert max(map(len, re.split(r"[\r\n]+", plain))) == 69  # a `^C` behind the bar does not wrap
     assert signal.getsignal(signal.SIGINT) is before
 
 

@@ -88,11 +88,13 @@ def test_errors_and_losses_are_counted_in_words(board: ThreadedBench) -> None:
 
     assert "  48.2k  " in lines[1]
     assert "  3 overruns  " in lines[1]
-    assert "  1 overrun, 2 framing, 5 bytes lost  " in lines[2]
-    assert lines[4].strip() == "log: No space left on device"
-    assert "  12 plugs  " in lines[5]
-    assert lines[6].strip() == "hung up: 5 times within 30 s"
-    assert lines[8].strip() == "/dev/x: no such device\\x1b[2J"
+    assert lines[2].strip().startswith("board, cable or PC? PC: the UART's FIFO overran 3 times")
+    assert "  1 overrun, 2 framing, 5 bytes lost  " in lines[3]
+    assert lines[4].strip().startswith("board, cable or PC? PC: 5 bytes were given up")
+    assert lines[6].strip() == "log: No space left on device"
+    assert "  12 plugs  " in lines[7]
+    assert lines[8].strip() == "hung up: 5 times within 30 s"
+    assert lines[10].strip() == "/dev/x: no such device\\x1b[2J"
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120])

@@ -224,6 +224,16 @@ def test_what_something_does_is_cut_last_in_a_narrow_terminal(
     assert max(map(len, lines)) <= 80
 
 
+def test_an_explanation_breaks_between_words(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = cli("rules", "explain", "freertos.stack_overflow").out
+    monkeypatch.setattr("serialwatch.cli.rules.width_of", lambda _: 80)
+    lines = cli("rules", "explain", "freertos.stack_overflow").out.splitlines()
+
+    assert whole.split() == " ".join(lines).split()
+    assert all(len(line) <= 80 or len(line[13:].split()) == 1 for line in lines)
+    assert all(line[:1] != " " or line[12] == " " for line in lines)
+
+
 @pytest.mark.parametrize("args", [("rules", "list"), ("rules", "explain", "linux.panic")])
 def test_a_broken_pack_is_told_wherever_rules_are_used(
     tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]

@@ -145,7 +145,9 @@ def test_what_stopped_a_rule_is_named(
 
 
 def test_what_a_rule_needs_stops_only_the_patterns_that_need_it(cli: Cli, tmp_path: Path) -> None:
-    misses = {miss["line"]: miss["stopped_by"] for miss in tried(cli, tmp_path, "mine.door")["misses"]}
+    misses = {
+        miss["line"]: miss["stopped_by"] for miss in tried(cli, tmp_path, "mine.door")["misses"]
+    }
 
     assert misses == {14: "needs", 15: "unless_near"}
 
@@ -210,7 +212,7 @@ def test_standard_input_is_named_as_such(
         monkeypatch.setattr(sys, "stdin", stdin)
         result = cli("rules", "test", "-")
 
-    assert result.out.startswith("standard input: 13 lines, ")
+    assert result.out.startswith("standard input: 16 lines, ")
 
 
 def test_a_detector_without_a_hit_is_not_said_to_have_patterns(cli: Cli, tmp_path: Path) -> None:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from bench_cli import Cli, Result
+from bench_cli import Cli, Result, threaded_bench
 from chat_server import Answer, ChatServer, Say
 from fake_core import Board, FakeCore
+from serialwatch.api.bench import Who
 from serialwatch.cli.show_run import run_lines
 from serialwatch.cli.times import local_now
 from serialwatch.store.read import read_once
-from serialwatch.store.run_json import content_hash, read_run
+from serialwatch.store.run_json import content_hash, read_run, read_runs
+from serialwatch.wire import Json
 from test_agent_process import ABORT, GOOD, abort
 from test_loop import BAD
 
@@ -33,11 +37,13 @@ HOSTILE = "wifi password=Tr0ub4dor&3x \x1b]8;;http://evil\x07click\x1b]8;;\x07 \
 async def _filled(folder: Path, script: list[Answer]) -> None:
     board = Board(folder)
     board.prints(f"{HOSTILE}\n{ABORT}", b"U-Boot")
-    async with ChatServer(script) as server:
-        async with FakeCore(folder, base_url=server.base_url, model="tiny") as core:
-            row = core.wake("settled", abort(board, 1))
-            assert await core.finished(row)
-            await core.until(lambda: len(core.traces) == 2)
+    async with (
+        ChatServer(script) as server,
+        FakeCore(folder, base_url=server.base_url, model="tiny") as core,
+    ):
+        row = core.wake("settled", abort(board, 1))
+        assert await core.finished(row)
+        await core.until(lambda: len(core.traces) == 2)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +72,9 @@ def model_run(cli: Cli) -> str:
 def test_runs_are_listed_with_whose_they_are_and_what_they_took(cli: Cli) -> None:
     lines = run(cli, "list").out.splitlines()
 
-    assert lines[0].split() == ("RUN WHEN PORT ABOUT BY ROUNDS TOKENS TIME ENDED".split())
+    assert lines[0].split() == (
+        ["RUN", "WHEN", "PORT", "ABOUT", "BY", "ROUNDS", "TOKENS", "TIME", "ENDED"]
+    )
     model, baseline = lines[1], lines[2]
     assert "incident 17" in model
     assert "log-detective, tiny" in model
@@ -157,3 +165,74 @@ def test_a_run_fits_the_terminal(state: Path, cli: Cli, width: int) -> None:
 
     long = [line for line in lines if len(line) > width and " " in line.strip()]
     assert [line for line in long if "http" not in line and "`" not in line] == []
+
+
+class StoredRuns:
+    """The runs of a state folder, as the daemon gives them to its API."""
+
+    def __init__(self, state: Path) -> None:
+        self._path = state / "serialwatch.db"
+        self.answers: list[tuple[str, str]] = []
+
+    async def list_runs(self, port: str, incident: int | None, limit: int) -> Sequence[Json]:
+        job = partial(read_runs, incident_id=incident, port=port, limit=limit)
+        return await asyncio.to_thread(read_once, self._path, job)
+
+    async def trace(self, run_id: str) -> Json | None:
+        return await asyncio.to_thread(read_once, self._path, partial(read_run, run_id=run_id))
+
+    async def answer(self, run_id: str, text: str, who: Who) -> Json:
+        self.answers.append((run_id, text))
+        return {"run": run_id, "question": "Which board?", "answer": text}
+
+
+def test_a_daemon_tells_the_same_and_takes_answers(
+    state: Path, cli: Cli, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_id = model_run(cli)
+    stored = StoredRuns(state)
+    with threaded_bench(tmp_path) as board:
+        board.bench.runs = stored
+        asked = ("--socket", str(tmp_path / "sw"))
+
+        assert cli("runs", "list", *asked).out == run(cli, "list").out
+        assert cli("runs", "show", run_id[:8], *asked).out == run(cli, "show", run_id).out
+        assert cli("runs", "export", run_id, *asked).out == run(cli, "export", run_id).out
+        told = cli("runs", "answer", run_id, "the left one", *asked)
+        assert told.out.splitlines()[0] == "answered: Which board?"
+        assert stored.answers == [(run_id, "the left one")]
+        assert cli("runs", "answer", run_id, " ", *asked).code == 2
+        assert cli("runs", "show", "ffffffffffff", *asked).code == 1
+
+
+def test_a_run_that_waited_for_a_person_plays_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asyncio.run(_asked(tmp_path))
+    cli = Cli(tmp_path, capsys)
+    shown = run(cli, "show", model_run(cli)).out
+    told = run(cli, "replay", model_run(cli))
+
+    assert "human-ask" in shown
+    assert told.out.endswith("rounds played again, each prompt is the same\n"), told.out
+
+
+async def _asked(folder: Path) -> None:
+    board = Board(folder)
+    board.prints(ABORT, b"U-Boot")
+    question = {"question": "Which board is it?", "known": "an abort", "missing": "its name"}
+    script: list[Answer] = [
+        Say("", [READ, ("human-ask", question)]), Say("", [("report-write", GOOD)])
+    ]  # fmt: skip
+    async with (
+        ChatServer(script) as server,
+        FakeCore(folder, base_url=server.base_url, model="tiny") as core,
+    ):
+        assert await core.finished(core.wake("settled", abort(board)))
+        await core.until(lambda: len(core.traces) == 2)
+        waiting = core.traces[-1].run
+        assert waiting.exit_status == "waiting"
+        core.send({"kind": "answered", "queue_id": 99, "run_id": waiting.id, "inquiry_id": 1,
+                   "text": "the left one", "user": "ada"})  # fmt: skip
+        assert await core.finished(99)
+        await core.until(lambda: core.traces[-1].run.exit_status == "done")

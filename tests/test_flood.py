@@ -113,6 +113,15 @@ def test_a_flood_is_counted_to_its_last_line_in_few_hits() -> None:
     assert hits[-1].raw == b"pump ran dry"
 
 
+def test_lines_that_come_in_pairs_before_a_flood_take_nothing_from_its_count() -> None:
+    port = Port()
+    for told in (["pump ran dry"] * 400, ["valve 1 stuck"] * 400) * 3:
+        port.prints(["tick", "tick", "tock", "tock", *told])
+
+    assert sum(hit.count for hit in port.hits("mine.dry")) == 1200
+    assert sum(hit.count for hit in port.hits("mine.stuck")) == 1200
+
+
 def test_each_fault_of_a_flood_is_told_for_itself_and_counted_for_itself() -> None:
     port = Port()
     port.prints([f"valve {n % 7} stuck, state open" for n in range(1400)])

@@ -94,8 +94,8 @@ def test_a_time_is_a_date_or_a_while_ago() -> None:
 
 def test_a_scan_of_many_lines_is_quick() -> None:
     many = LineLog([line(n, b"[ %d.5] i2c i2c-0: transfer %d" % (n, n)) for n in range(1, 5001)])
-    began_s = time.monotonic()
+    began_s = time.process_time()
 
     read_lines(many, LogRange(1, 5000, False), LineFilter(alternatives=((b"zzz",),)), 10)
 
-    assert time.monotonic() - began_s < 0.5
+    assert time.process_time() - began_s < 0.5

@@ -103,6 +103,22 @@ def test_a_long_text_is_found_where_another_writer_broke_off(source: str) -> Non
     assert not finds("^Halted", b"usb 1-1: new high-speHalted")
 
 
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        (r"\b(?:malloc|free)\(\): (?:invalid|corrupted)", b"new high-spefree(): invalid pointer"),
+        (r"\bWDG: T-?\d+ SL\d+ FL\d", b"new high-speWDG: T12 SL0 FL431"),
+        (r"^panic: \S", b"usb 1-1: new high-spepanic: vm_fault failed"),
+        (r"^\s*ASSERT(?:ION)?[!:] ?\S", b"Starting SerASSERT! Line 824, file port.c"),
+        ("^error: (?:file|disk) ", b"Loading Linux 6.6 ...error: file not found"),
+    ],
+)
+def test_a_line_that_says_much_is_found_where_another_writer_broke_off(
+    source: str, line: bytes
+) -> None:
+    assert finds(source, line)
+
+
 def test_a_longer_word_is_not_another_writer() -> None:
     assert not finds(r"\bsynchronous external abort", b"asynchronous external abort is masked")
     assert finds(r"\bsynchronous external abort", b"usb: new high-spesynchronous external abort")

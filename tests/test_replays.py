@@ -89,4 +89,6 @@ def test_after_few_pairs_a_line_may_be_a_copy() -> None:
 def test_a_line_that_comes_again_and_again_is_no_copy() -> None:
     assert told(*PAIRS, b"d", b"d", b"d", b"d") == "perhaps"
     assert told(*[b"a"] * 8, b"d", b"d") == "perhaps"
+    assert told(*[b"d"] * 4) == told(*[b"d"] * 12) == "no"
+    assert told(*PAIRS[:4], *[b"c"] * 6, b"d", b"d") == "perhaps"
     assert told(b"a", b"x", *[b"b"] * 8, b"d", b"d") == "no"

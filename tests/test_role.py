@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from serialwatch.agent.process import usable_roles
 from serialwatch.agent.role import (
     CORE_TOKENS,
     SECTION_TOKENS,
@@ -16,6 +17,7 @@ from serialwatch.agent.role import (
     read_role,
     tokens_in,
 )
+from serialwatch.agent.setup import Setup
 from serialwatch.agent.skills import load_skills
 from serialwatch.bundled import bundled_dir
 from serialwatch.cli.roles import roles as roles_command
@@ -120,6 +122,25 @@ def test_a_broken_own_role_is_told_and_the_bundled_one_is_used(tmp_path: Path) -
     assert roles.found["log-detective"].path.parent.parent == ROLES
     assert roles.problems
     assert all(problem.path == path for problem in roles.problems)
+
+
+def test_the_agent_starts_without_a_broken_role_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = written(tmp_path, GOOD.replace("risk: L2", "risk: L9"))
+    hello = {"state_dir": str(tmp_path), "roles_dirs": [str(tmp_path), str(ROLES)]}
+    roles = usable_roles(Setup.of(hello, {}))
+
+    assert set(roles.found) == set(BUNDLED)
+    assert f"{path}:6: risk: L1 or L2, not 'L9'" in caplog.text
+
+
+def test_an_own_role_for_the_same_comes_before_those_that_ship(tmp_path: Path) -> None:
+    written(tmp_path, GOOD.replace("name: mine", "name: zoe"), "zoe")
+    taker = load_roles([tmp_path, ROLES]).for_origin("questions")
+
+    assert taker is not None
+    assert taker.name == "zoe"
 
 
 def test_limits_of_a_role_can_only_be_narrower(tmp_path: Path) -> None:

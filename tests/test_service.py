@@ -129,6 +129,34 @@ def test_a_second_start_on_the_same_state_is_refused_with_the_pid(
         assert daemon.get("/v1/ports")["ports"][0]["state"] == "up"
 
 
+def test_a_second_start_on_the_same_socket_is_refused_before_it_touches_a_port(
+    cable: Cable, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    second_cable = Cable(other)
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        config = other / "c.toml"
+        config.write_text(
+            f'[daemon]\nstate_dir = "{other}/state"\nrun_dir = "{tmp_path}/run"\n'
+            f'[api]\nlisten = ""\n[port.a]\ndevice = "{second_cable.path}"\n'
+        )
+        second_cable.prints(b"still unread")
+        second = subprocess.run(
+            [sys.executable, "-m", "serialwatch", "run", "-c", config],
+            capture_output=True, text=True, timeout=20,
+        )  # fmt: skip
+
+        assert second.returncode == 1
+        assert f"serialwatch.sock: in use: serialwatch with pid {daemon.process.pid}" in (
+            second.stderr
+        )
+        assert "Traceback" not in second.stderr
+        assert not (other / "state/log").exists() or not list((other / "state/log").rglob("*.log"))
+        assert daemon.get("/v1/ports")["ports"][0]["state"] == "up"
+    second_cable.close()
+
+
 def test_a_state_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     # Root may write anywhere, but not below a file or on /proc.
     (tmp_path / "c.toml").write_text(

@@ -10,6 +10,11 @@ from datetime import UTC, datetime
 import pytest
 
 from bench_api import STARTED_UTC_NS as T
+from serialwatch.api.logs import LogQuery
+from serialwatch.cli.errors import CliError
+from serialwatch.cli.markdown import fenced, inert
+from serialwatch.cli.report_context import read_stretches, stretches
+from serialwatch.cli.report_diff import changes, diff_json, diff_lines
 from serialwatch.cli.show_report import About, Earlier, report_lines, report_markdown
 from serialwatch.records import (
     Claims,
@@ -17,6 +22,7 @@ from serialwatch.records import (
     Cost,
     Evidence,
     Hypothesis,
+    Line,
     NextStep,
     Report,
     TimelineEntry,
@@ -126,6 +132,7 @@ Not known        who typed the command: the port had no writer attached through 
 Seen before      2 times on this bench: #9 (dut1, Tuesday), #12 (dut4)
 Next steps       1. check what address the script computes
                  2. reproduce with `serialwatch mark` set before (risk L2)
+Checked          3 claims, against the lines cited
 Made by          the offline analyst, 4 skills, 0.4 s; no model was asked (none configured);
                  revision 2"""
     )
@@ -181,8 +188,12 @@ def test_what_a_model_cost_and_why_it_was_not_used_is_told() -> None:
 
     assert made_by == (
         "Made by          model qwen3, 3 skills, 2 model calls, 2,310 tokens, 4.1 s; its report "
-        "cited lines that do not exist; 1 claim without evidence dropped; revision 2"
+        "cited lines that do not exist; revision 2"
     )
+    assert (
+        "Checked          3 claims, against the lines cited; 1 more had no evidence there and is "
+        "left out"
+    ) in plain(None, report)
 
 
 def test_a_report_that_is_not_on_disk_says_so() -> None:
@@ -225,9 +236,109 @@ def test_markdown_has_the_same_facts_and_no_markup_of_the_boards() -> None:
     title = "value <b>*x*</b> [a](http://evil)"
     text = report_markdown(replace(REPORT, title=title), ABOUT, NOW)
 
-    assert text.startswith("## value \\<b\\>\\*x\\*\\</b\\> \\[a\\](http://evil)\n")
+    assert text.startswith("## value \\<b\\>\\*x\\*\\</b\\> `[a](http://evil)`\n")
+    assert "03:58:12 (boot `#6`, 4 h 12 min" in text
+    assert "dut2:L77  brown-out" in text  # no line of the timeline has it
     assert "1. A read from 0xffffffffff000000 was not mapped" in text
     assert '  03:58:12.109  L48212  "Synchronous Abort" handler' in text
     assert "- **Next steps**:\n  1. check what address the script computes\n  2. repro" in text
     assert "- **Seen before**: 2 times" in text
     assert "- **Made by**: the offline analyst" in text
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        ("ask @root or a@b.example.", "ask `@root` or `a@b.example`."),
+        ("see #12, org/repo#3 and GH-9", "see `#12`, `org/repo#3` and `GH-9`"),
+        ("www.evil.example http://x/", "`www.evil.example` `http://x/`"),
+        ("commit deadbeefcafe :boom: at 03:58:12", "commit `deadbeefcafe` `:boom:` at 03:58:12"),
+        (
+            "# a * b _c_ ~~d~~ | <img src=x> &lt;",
+            r"\# a \* b \_c\_ \~\~d\~\~ \| \<img src\=x\> \&lt;",
+        ),
+        ("- item", r"\- item"),
+        ("1. item", r"1\. item"),
+        ("``` `` `", r"\`\`\` \`\` \`"),
+        ("`@a *b*` x", "`@a *b*` x"),
+        ("`@a x", "`` `@a `` x"),
+        ("a``b `c`d", r"a\`\`b \`c\`d"),
+        ("![x](https://evil/p.png)", "`![x](https://evil/p.png)`"),
+        ("$x^2$", "`$x^2$`"),
+        ("a\x1b]8;;http://e\x07b\u202e", "`a\\x1b]8;;http://e\\x07b\\x202e`"),
+    ],
+)
+def test_what_a_board_prints_stays_text_in_an_issue(printed: str, shown: str) -> None:
+    assert inert(printed) == shown
+
+
+def test_a_fence_cannot_be_closed_from_within() -> None:
+    lines = list(fenced(["a", "````", "b"]))
+
+    assert (lines[0], lines[-1]) == ("`````text", "`````")
+
+
+def test_a_claim_that_rests_on_another_names_it() -> None:
+    third = replace(REPORT.conclusions[2], evidence=(), rests_on=("c1", "c2"))
+    lines = plain(100, replace(REPORT, conclusions=(*REPORT.conclusions[:2], third)))
+
+    assert "  3. dut2 shares the rail.   [from 1, from 2]" in lines
+
+
+class Logs:
+    """Lines of two ports; dut2 has no log any more."""
+
+    def lines(self, port: str, query: LogQuery) -> Iterator[Line]:
+        if port != "dut1":
+            raise CliError("no port dut2")
+        assert query.first is not None
+        assert query.last is not None
+        for seq in range(query.first, min(query.last, 48_215) + 1):
+            yield Line(port, seq, b"\x1b[31mline %d" % seq, 6, T + seq * MS, T, 0)
+
+    def follow(self, port: str, first: int, text: bytes) -> Iterator[Line]:
+        raise AssertionError
+
+
+def test_cited_lines_are_shown_with_their_neighbours() -> None:
+    found = read_stretches(stretches(REPORT, 2), Logs())
+    lines = [line.plain for line in report_lines(REPORT, ABOUT, NOW, 80, found)]
+    at = lines.index("Cited lines")
+
+    assert [line.split("  ")[-2:] for line in lines[at + 3 : at + 5]] == [
+        ["\\x1b[31mline 48211", "[1]"],
+        ["\\x1b[31mline 48212", "[1, 2]"],
+    ]
+    assert [line[:1] for line in lines[at + 1 : at + 7]] == [" ", " ", ">", ">", " ", " "]
+    assert lines[at + 7 : at + 9] == ["  ...", "  dut2:L75-L79: no port dut2"]
+    assert "dut1:L48211  \\x1b[31mline 48211  [1]" in report_markdown(
+        REPORT, ABOUT, NOW, found
+    )
+
+
+def test_a_diff_tells_what_a_revision_added_and_took_back() -> None:
+    model = replace(
+        REPORT,
+        revision=3,
+        made_by="model tiny",
+        title="The script read a wrong address",
+        verdict="likely",
+        confidence=0.6,
+        conclusions=(REPORT.conclusions[0], replace(REPORT.conclusions[1], claim="It aborted.")),
+        unknowns=(),
+        hypotheses=(replace(REPORT.hypotheses[1], status="open"),),
+    )
+    lines = [line.plain for line in diff_lines([REPORT, model], 200)]
+
+    assert lines[0] == "Revision 3, by model tiny"
+    assert "  title          - U-Boot took a synchronous abort in `md.l` and reset" in lines
+    assert "                 + The script read a wrong address" in lines
+    assert "  verdict        - confirmed, confidence 0.9" in lines
+    assert "  conclusion     + inference: It aborted. [dut1:L48212]" in lines
+    assert "  conclusion     - cause: dut2 shares the rail. [dut2:L77]" in lines
+    assert "  hypothesis     - refuted: noise on the line" in lines
+    assert diff_json([REPORT, model])[0]["to"] == 3
+    assert list(diff_lines([REPORT, replace(REPORT, revision=3)], 80))[1].plain == (
+        "  nothing but what it cost"
+    )
+    assert list(changes(REPORT, REPORT)) == []

@@ -17,7 +17,9 @@ from pydantic import AfterValidator, ConfigDict, Field, Strict, TypeAdapter, Val
 from serialwatch.tomlfile import TomlError, TomlFile, read_toml
 
 SYSTEM_CONFIG = Path("/etc/serialwatch/serialwatch.toml")
+MAX_PORT_NAME = 32  # characters
 PORT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
+PATTERN_NAME = re.compile(r"[a-z0-9]{1,12}")
 
 _STRICT = ConfigDict(extra="forbid")
 _UNSTABLE = re.compile(r"/dev/tty(?:USB|ACM)\d+")
@@ -68,6 +70,12 @@ def _version(value: str) -> str:
 def _skill_name(value: str) -> str:
     if not re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", value):
         raise ValueError(f"must be the name of a skill such as log-read, not {value!r}")
+    return value
+
+
+def _usb_kind(value: str) -> str:
+    if value and not re.fullmatch(r"[0-9a-fA-F*?]{1,4}:[0-9a-fA-F*?]{1,4}", value):
+        raise ValueError(f'must be VENDOR:PRODUCT such as "0403:6001" or "0403:*", not {value!r}')
     return value
 
 
@@ -122,6 +130,32 @@ class PortConfig:
     line_errors: Flag = False  # cp210x: count line errors, which turns bad bytes into NUL
     elf: str = ""  # the firmware with its symbols: backtraces are decoded with it
     rules: list[str] = field(default_factory=list)  # packs to apply; empty: all
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoverConfig:
+    """USB adapters that become ports by themselves when they are plugged in: all it says must fit.
+
+    What says which they are may hold `*` and `?`; the rest is as for a port.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    usb: Annotated[str, AfterValidator(_usb_kind)] = ""  # vendor and product, e.g. 0403:6001
+    driver: str = ""  # of the kernel, e.g. ftdi_sio
+    serial: str = ""
+    place: str = ""  # where it is plugged in, e.g. 1-2.*
+    bit_rate: BitRate = 115200
+    eol: Literal["auto", "lf", "cr"] = "auto"
+    dtr: Flag | None = None
+    rts: Flag | None = None
+    write: Flag = True
+    reset: list[ResetStep] | ResetCommand = field(default_factory=list)
+    ready: Annotated[str, AfterValidator(_regex)] = ""
+    expect_faults: Flag = False
+    open_delay_s: Annotated[Number, Field(ge=0, le=60)] = 0.0
+    line_errors: Flag = False
+    rules: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +233,7 @@ class Config:
     agent: AgentConfig = AgentConfig()
     notify: list[NotifyConfig] = field(default_factory=list)
     port: dict[str, PortConfig] = field(default_factory=dict)
+    discover: dict[str, DiscoverConfig] = field(default_factory=dict)
 
 
 _ADAPTER = TypeAdapter(Config)
@@ -299,6 +334,14 @@ def _problems(file: TomlFile, config: Config) -> list[str]:
                 f"{port.device} may be another board after a reboot; use its link in "
                 "/dev/serial/by-id, or say allow_unstable = true"
             )
+    for name, pattern in config.discover.items():
+        place = f"{file.path}:{file.line_of('discover', name)}"
+        if not PATTERN_NAME.fullmatch(name):
+            told.append(f"{place}: discover {name!r}: its name must be 1 to 12 of a-z and 0-9")
+        if not (pattern.usb or pattern.driver or pattern.serial or pattern.place):
+            told.append(
+                f'{place}: discover "{name}": must say which adapters: usb, driver, serial or place'
+            )
     if config.agent.base_url and not config.agent.model:
         line = file.line_of("agent", "base_url")
         told.append(f"{file.path}:{line}: agent.base_url needs a model beside it")
@@ -322,6 +365,7 @@ def _explained(file: TomlFile, exc: ValidationError) -> list[str]:
     told = file.problems(exc)
     known: Mapping[str, tuple[str, ...]] = {
         "port": tuple(f.name for f in fields(PortConfig) if f.name != "name"),
+        "discover": tuple(f.name for f in fields(DiscoverConfig)),
         "daemon": tuple(f.name for f in fields(DaemonConfig)),
         "api": tuple(f.name for f in fields(ApiConfig)),
         "log": tuple(f.name for f in fields(LogConfig)),
@@ -337,8 +381,8 @@ def _explained(file: TomlFile, exc: ValidationError) -> list[str]:
             if "reset" in parts[:-1]:
                 allowed = ("dtr", "rts", "ms")
             words += f"; known here: {', '.join(allowed)}" if allowed else ""
-        if parts[0] == "port" and len(parts) > 2:
-            key = f'port "{parts[1]}": {".".join(parts[2:])}'
+        if parts[0] in ("port", "discover") and len(parts) > 2:
+            key = f'{parts[0]} "{parts[1]}": {".".join(parts[2:])}'
         out.append(f"{place}: {key}{'' if words.startswith('must') else ':'} {words}")
     return out
 
@@ -361,6 +405,7 @@ def _with_names(config: Config, ports: Mapping[str, PortConfig]) -> Config:
         agent=config.agent,
         notify=config.notify,
         port=named,
+        discover=config.discover,
     )
 
 

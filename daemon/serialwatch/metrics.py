@@ -28,6 +28,10 @@ from serialwatch.records import SEVERITIES, PortState, PortStats, Severity
 MAX_READINGS = 12  # of one port: no pack makes more series than that
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
+ROUND_KINDS = ("act", "nudge", "repair", "draft", "redraft")
+RUN_ENDS = ("done", "partial", "baseline", "failed", "cut short")
+CODES = ("G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8", "G9", "G10", "G11", "G12")
+
 _FAST_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
 _SLOW_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 90.0)
 
@@ -90,6 +94,18 @@ class Metrics:
         self.skill_cited = counter(
             "skill_cited", "Of those, runs whose report rests on its results.", "skill"
         )
+        self.skill_used = counter(
+            "skill_used", "Of those, runs in which the model called it.", "skill"
+        )
+        self.skill_names: set[str] = set()  # that are labels
+        self.runs = counter("agent_runs", "Runs of the agent that ended.", "kind", "status")
+        self.rounds = counter("agent_rounds", "Rounds of the model.", "kind")
+        self.report_refusals = counter(
+            "report_refusals",
+            "Parts of a model's drafts that the verifier dropped or changed.",
+            "code",
+            "result",
+        )
         self.llm_requests = counter("llm_requests", "Requests to the model.", "outcome")
         self.llm_seconds = histogram("llm_seconds", "How long the model took.", buckets=_SLOW_S)
         self.llm_tokens = counter("llm_tokens", "Tokens billed by the model.", "kind")
@@ -119,6 +135,14 @@ class Metrics:
         self.approvals.labels("pending")  # as long as no action needs one, none is
         for outcome in ("ok", "error"):
             self.llm_requests.labels(outcome)
+        for kind in ROUND_KINDS:
+            self.rounds.labels(kind)
+        for status in RUN_ENDS:
+            self.runs.labels("model", status)
+        for status in ("done", "failed"):
+            self.runs.labels("baseline", status)
+        for code in CODES:
+            self.report_refusals.labels(code, "dropped")
         for kind in ("prompt", "completion"):
             self.llm_tokens.labels(kind)
         for kind in ("preference", "fact", "task_result", "snapshot"):

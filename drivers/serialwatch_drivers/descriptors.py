@@ -27,6 +27,7 @@ class FdReader:
         self._loop = asyncio.get_running_loop()
         self._is_watching = False
         self._is_closed = False
+        self.error = 0  # errno with which it ended; 0: the far end is gone
 
     def resume(self) -> None:
         """Read (again)."""
@@ -58,8 +59,9 @@ class FdReader:
             data = os.read(self._fd, READ_BYTES)
         except BlockingIOError:
             return 0
-        except OSError:
+        except OSError as exc:
             data = b""  # EIO: the far end is gone
+            self.error = exc.errno or 0
         if data:
             self._on_bytes(data, time.monotonic_ns())
         else:

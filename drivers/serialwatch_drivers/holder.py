@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 
@@ -15,6 +18,45 @@ def find_holder(path: str, proc: Path = Path("/proc")) -> str:
     if pid is not None and (name := _describe(pid, proc)):
         return name
     return ", ".join(filter(None, (_describe(pid, proc) for pid in _openers(path, proc))))
+
+
+def find_readers(numbers: Collection[int], proc: Path = Path("/proc")) -> dict[int, str]:
+    """Return who else has character devices open, by device number; only those that somebody has.
+
+    One look through /proc for all of them: some ms a hundred processes, so not for the loop.
+    Processes of others are seen by root only.
+    """
+    found: dict[int, list[int]] = {}
+    for pid in _processes(proc):
+        for number in _open_devices(proc / str(pid) / "fd"):
+            if number in numbers and pid not in found.get(number, ()):
+                found.setdefault(number, []).append(pid)
+    told = {n: ", ".join(filter(None, (_describe(p, proc) for p in ps))) for n, ps in found.items()}
+    return {number: who for number, who in told.items() if who}
+
+
+def _processes(proc: Path) -> list[int]:
+    """Return all processes but this one."""
+    try:
+        names = os.listdir(proc)
+    except OSError:
+        return []
+    return sorted(int(name) for name in names if name.isdigit() and int(name) != os.getpid())
+
+
+def _open_devices(folder: Path) -> Iterator[int]:
+    """Yield the number of each character device that a process has open."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return  # it has ended, or belongs to somebody else
+    for name in names:
+        with contextlib.suppress(OSError):
+            # Only what lies in /dev is asked: a stat of a file of a dead NFS server would hang.
+            if os.readlink(folder / name).startswith("/dev/"):
+                found = os.stat(folder / name)
+                if stat.S_ISCHR(found.st_mode):
+                    yield found.st_rdev
 
 
 def _lock_owner(path: str, proc: Path) -> int | None:

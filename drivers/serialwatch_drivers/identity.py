@@ -12,8 +12,8 @@ from typing import Protocol, runtime_checkable
 from serialwatch_drivers.device import parse_device
 from serialwatch_drivers.port import PortOpenError
 
-_SYSFS = Path("/sys")
-_DEV = Path("/dev")
+SYSFS = Path("/sys")
+DEV = Path("/dev")
 
 _Key = tuple[str, str, str, int, int]
 
@@ -36,7 +36,7 @@ class Identified(Protocol):
         """What tells the device that is open from another at the same path."""
 
 
-def identify(path: str | int, sysfs: Path = _SYSFS) -> Identity | None:
+def identify(path: str | int, sysfs: Path = SYSFS) -> Identity | None:
     """Return the identity of the device at a path, or of an open descriptor; None: it is gone."""
     try:
         found = os.stat(path)
@@ -71,7 +71,7 @@ class UsbTty:
         return f"usb:{self.interface}-port{self.port}"
 
 
-def stable_name(path: str, dev: Path = _DEV, sysfs: Path = _SYSFS) -> str | None:
+def stable_name(path: str, dev: Path = DEV, sysfs: Path = SYSFS) -> str | None:
     """Return the link that leads to this adapter after a replug too, None if there is none.
 
     It is the by-id link if that can mean only this adapter, else the by-path link, which names the
@@ -102,10 +102,10 @@ class Twins:
         return _by_id_key(tty) in self._keys
 
 
-_TWINS = Twins()
+TWINS = Twins()
 
 
-def resolve(device: str, sysfs: Path = _SYSFS, dev: Path = _DEV, twins: Twins = _TWINS) -> str:
+def resolve(device: str, sysfs: Path = SYSFS, dev: Path = DEV, twins: Twins = TWINS) -> str:
     """Return the path that `device` leads to now.
 
     `usb:1-2.3:1.0` is a place (`usb:1-2.3:1.0-port1` if an interface has several ttys),
@@ -143,9 +143,9 @@ def refuse_ambiguous(
     path: str,
     *,
     allow_unstable: bool,
-    sysfs: Path = _SYSFS,
-    dev: Path = _DEV,
-    twins: Twins = _TWINS,
+    sysfs: Path = SYSFS,
+    dev: Path = DEV,
+    twins: Twins = TWINS,
 ) -> None:
     """Refuse a by-id link that may lead to another adapter than the one that was meant.
 
@@ -181,7 +181,7 @@ def refuse_ambiguous(
         raise PortOpenError(path, "broken", problem)
 
 
-def is_twin(path: str, opened: str, sysfs: Path = _SYSFS, twins: Twins = _TWINS) -> bool:
+def is_twin(path: str, opened: str, sysfs: Path = SYSFS, twins: Twins = TWINS) -> bool:
     """Tell whether two devices say that they are the same adapter, and are not."""
     ttys = usb_ttys(sysfs)
     twins.look(ttys)
@@ -210,7 +210,7 @@ def _tty_at(path: str, ttys: Sequence[UsbTty]) -> UsbTty | None:
     return next((tty for tty in ttys if tty.tty == name), None)
 
 
-def usb_ttys(sysfs: Path = _SYSFS) -> list[UsbTty]:
+def usb_ttys(sysfs: Path = SYSFS) -> list[UsbTty]:
     """Return every tty of every USB adapter, ordered by place."""
     found = []
     for entry in (sysfs / "class/tty").glob("tty*/device"):

@@ -108,9 +108,13 @@ _hung: dict[str, PortThread] = {}  # by device: an open that nobody waits for an
 
 
 async def open_in_thread(
-    device: str, job: Callable[[PortThread], T], undo: Callable[[T], object]
+    device: str,
+    job: Callable[[PortThread], T],
+    undo: Callable[[T], object],
+    limit_s: float | None = None,  # None: as for a device of this PC
+    remedy: str = "plug the adapter in again",
 ) -> tuple[PortThread, T]:
-    """Run the opening `job` in a new thread for `device`; return both if it is done in 5 s.
+    """Run the opening `job` in a new thread for `device`; return both if it is done in time.
 
     What it opens later goes to `undo`, and until then the device is not tried again.
 
@@ -118,17 +122,18 @@ async def open_in_thread(
         PortOpenError: whatever `job` says, or `broken` if it hangs.
 
     """
+    limit_s = OPEN_LIMIT_S if limit_s is None else limit_s
     earlier = _hung.get(device)
     if earlier is not None and not earlier.is_ended:
         raise PortOpenError(device, "broken", "open failed: an earlier open still hangs")
     _hung.pop(device, None)
     thread = PortThread(device)
     try:
-        async with asyncio.timeout(OPEN_LIMIT_S):
+        async with asyncio.timeout(limit_s):
             return thread, await thread.run(lambda: job(thread), undo)
     except TimeoutError as exc:
         _give_up(device, thread)
-        problem = f"open failed: no answer within {OPEN_LIMIT_S:g} s (plug the adapter in again)"
+        problem = f"open failed: no answer within {limit_s:g} s ({remedy})"
         raise PortOpenError(device, "broken", problem) from exc
     except asyncio.CancelledError:
         _give_up(device, thread)

@@ -75,6 +75,7 @@ def _recurrence(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
         verdicts = Counter(one["report"]["verdict"] for one in same if one.get("report"))
         rows.append(
             {
+                **_boots(same),
                 "fingerprint": fingerprint,
                 "trigger": same[0]["trigger"],
                 "title": same[0]["title"],
@@ -93,6 +94,14 @@ def _recurrence(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
             }
         )
     return sorted(rows, key=lambda row: -row["times"])[:8]
+
+
+def _boots(same: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return in how many boots of one port it came, from the first of them to the last."""
+    boots = {one.get("boot") or 0 for one in same}
+    if len({one["port"] for one in same}) > 1 or 0 in boots or len(boots) < 2:
+        return {}
+    return {"boots": {"with": len(boots), "of": max(boots) - min(boots) + 1}}
 
 
 def _summary(output: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from first_report import first_reports
 from run import Figure, ordinary_text
 
 from fault_load import fault_load
@@ -162,7 +163,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of faults")
     asked = parser.parse_args()
     figures: list[Figure] = []
-    for part in (loading(), flood(), doubling(), mtail(), faults(asked.seconds)):
+    for part in (loading(), flood(), doubling(), mtail(), first_reports(), faults(asked.seconds)):
         for figure in part:
             figures.append(figure)
             if not asked.json:

@@ -16,6 +16,7 @@ from serialwatch.agent.queue import Phase
 from serialwatch.agent.reading import NOWHERE, read_case
 from serialwatch.agent.reasoning import (
     MAX_STEPS,
+    follows,
     tell_causes,
     tell_chain,
     tell_differences,
@@ -29,7 +30,7 @@ from serialwatch.agent.recall import tell_memories, tell_what_settles_it
 from serialwatch.agent.reflexes.choose import reflex_for
 from serialwatch.agent.reflexes.general import LIKELY, SURE, tell_anything, tell_line_before
 from serialwatch.agent.resets import tell_the_end
-from serialwatch.agent.suspects import chain_of, focused, suspects_of
+from serialwatch.agent.suspects import Suspect, chain_of, focused, suspects_of
 from serialwatch.agent.tools import Call, Tools
 from serialwatch.agent.verifier import verify
 from serialwatch.records import (
@@ -89,7 +90,6 @@ def reason(case: Case) -> Report:
     links = chain_of(case, main)
     root = links[-1].root if links else main
     tell_chain(case, story, main, links)
-    tell_effects(case, story, root)
     _tell_old_words(case, story)
     _tell_echo(case, story)
     told = _cited(case, story)
@@ -100,7 +100,8 @@ def reason(case: Case) -> Report:
     tell_trends(case, story)
     tell_differences(case, story)
     _tell_before(case, story)
-    _tell_other_hits(case, story, told)
+    _tell_other_hits(case, story, told, root)
+    tell_effects(case, story, root)
     _tell_recurrence(case, story)
     tell_intervals(case, story)
     tell_neighbours(case, story)
@@ -173,7 +174,9 @@ def _name_panic(case: Case, story: Story) -> None:
         story.headline += ", then panic"
 
 
-_PANICS = frozenset({"linux.panic", "linux.panic_init_killed"})
+_PANICS = frozenset({
+    "linux.panic", "linux.panic_init_killed", "linux.panic_vfs_root", "linux.panic_no_init",
+})  # fmt: skip
 
 
 def _tell_old_words(case: Case, story: Story) -> None:
@@ -223,7 +226,7 @@ def _cited(case: Case, story: Story) -> set[int]:
     return {e.seq for c in story.conclusions for e in c.evidence if e.port == case.incident.port}
 
 
-def _tell_other_hits(case: Case, story: Story, told: set[int]) -> None:
+def _tell_other_hits(case: Case, story: Story, told: set[int], root: Suspect) -> None:
     """Tell what other rules of this incident matched, but for lines that were `told` of."""
     others = [hit for hit in case.incident.hits[1:] if _is_worth(case, hit, told)]
     worst = sorted(others, key=lambda hit: -SEVERITIES.index(hit.severity))[:MAX_OTHERS]
@@ -234,7 +237,12 @@ def _tell_other_hits(case: Case, story: Story, told: set[int]) -> None:
         story.mark(line, hit.trigger)
         # The others may name another unit or another address: only the first has this title.
         more = f": the first of {hit.count} such lines" if hit.count > 1 else ""
-        story.conclude("observation", f"Also: {name(hit.title, 160)}{more}.", [line])
+        told_of = f"{name(hit.title, 160)}{more}."
+        if root.line is not None and follows(case, hit.trigger, root):
+            words = f"As a consequence of it: {told_of}"
+            story.conclude("inference", words, [line, root.line])
+        else:
+            story.conclude("observation", f"Also: {told_of}", [line])
     if len(others) > len(worst):
         rest = dict.fromkeys(hit.trigger for hit in others if hit not in worst)
         story.not_checked.append(f"what else was recognised here: {name(', '.join(rest), 200)}")

@@ -114,9 +114,9 @@ class Answering:
             turn = self._turns[asked.session_id] = _Turn(asked)
             turn.task = self._spawn(self._work(turn), f"question {asked.session_id}")
             # Not in `finally`: a task that is cancelled before it runs never gets there.
-            turn.task.add_done_callback(lambda _, turn=turn: self._over(turn))
+            turn.task.add_done_callback(partial(self._over, turn))
 
-    def _over(self, turn: _Turn) -> None:
+    def _over(self, turn: _Turn, _: asyncio.Task[None]) -> None:
         self._turns.pop(turn.asked.session_id, None)
         self._queue.done(turn.asked)
         if self._has_stopped:

@@ -87,6 +87,8 @@ class Recurrence:
     shortest_s: float
     median_s: float
     longest_s: float
+    boots_with: int = 0  # in how many boots it came, 0 if that is not known
+    boots_of: int = 0  # from the first of them to the last
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ class Compared:
     is_good: bool  # it is known to have gone well
     new: tuple[Line, ...] = ()  # lines that only this boot has, the most telling first
     missing: tuple[Line, ...] = ()  # lines of the other boot that are missing here
+    parting: tuple[Line, Line] | None = None  # where they part: this boot's line, the other's
     result: str = ""
 
 
@@ -312,9 +315,14 @@ def cite(line: Line) -> Evidence:
 def name(text: str, limit: int = 60) -> str:
     """Return a word or command of the board, short enough to stand in a sentence.
 
-    What it prints in the form of our own citations is left out: it would be taken for one.
+    What it prints in the form of our own citations is left out: it would be taken for one. It is
+    never cut in a number, which would be another one then.
     """
-    return shortened(_LIKE_OURS.sub("[…]", normal(text)), limit)
+    whole = _LIKE_OURS.sub("[…]", normal(text))
+    short = shortened(whole, limit)
+    if short != whole and whole[limit - 1 : limit].isalnum():
+        short = f"{_CUT_NUMBER.sub('', short[:-1]).rstrip()}…"
+    return short
 
 
 def _distinct(lines: Iterable[Line]) -> Iterable[Line]:
@@ -330,6 +338,7 @@ _SHOWS_LOGS = re.compile(
 _LIKE_OURS = re.compile(
     r"\b[a-z0-9][a-z0-9_-]{0,31}:L\d+\b|\bL\d{2,}\b|\b[Bb]oot #\d+|\b[Ii]ncident #\d+"
 )
+_CUT_NUMBER = re.compile(r"(?<=[^\w.])[\w.]*\d[\w.]*$")
 _ENDED_TWICE = re.compile(r"([.!?…])\.$")  # what a board says may end a sentence by itself
 
 # A prompt and what was typed at it: U-Boot, a shell, an RTOS console. Lines that only look like it:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 from serialwatch.agent.device_text import normal
 from serialwatch.records import Incident, Line
@@ -28,7 +29,11 @@ class Sources:
         self.pages = normal("\n".join(pages)).lower()
         self.counts = counts
         self.spans_s = spans_s
-        self.numbers = _numbers_in(self.text)
+
+    @cached_property
+    def numbers(self) -> frozenset[int]:
+        """Return each number of the texts, but for those of pages."""
+        return _numbers_in(self.text)
 
     def with_texts(self, texts: Iterable[str]) -> Sources:
         """Return these and more."""

@@ -78,7 +78,7 @@ def _reset_seen(ledger: Ledger, incident: Incident) -> str:
 
 _SILENT = re.compile(
     r"\b(?:printed|said|sent|wrote) nothing\b"
-    r"|\b(?:went|fell|was|became|stayed) (?:completely |entirely )?silent\b"
+    r"|\b(?:went|fell|was|became|stayed) (?:completely |entirely )?silent\b(?! (?:about|on|as)\b)"
     r"|\bno (?:further|more|other) (?:output|lines?)\b"
     r"|\bnothing (?:more|further|else) (?:came|followed|was printed)\b",
     re.IGNORECASE,

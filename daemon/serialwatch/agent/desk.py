@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from serialwatch.agent.draft import DraftError, read_draft
 from serialwatch.agent.goal import Goal
+from serialwatch.agent.recall import with_memories
 from serialwatch.agent.run_state import Refusal, RunState
 from serialwatch.agent.tools import Call, Tools
 from serialwatch.agent.verifier import Rejection, verify
@@ -56,8 +57,20 @@ class Desk:
             )
             return _sent_back(checked.dropped)
         state.rejections = []
-        self.accepted = report
+        self.accepted = _remembering(report, goal, tools)
         return {"accepted": True, "verified": verified, "dropped": len(checked.dropped)}
+
+
+def _remembering(report: Report, goal: Goal, tools: Tools) -> Report:
+    """Return a report that begins with what the bench remembers, if lines and results carry it."""
+    if goal.case is None:
+        return report
+    whole = with_memories(report, goal.case)
+    checked = verify(
+        whole, tools.ledger, tools.results, goal.incident, tools.pages, goal.port
+    ).report
+    claims = Claims(checked.claims.verified, report.claims.dropped)
+    return replace(checked, title=report.title, claims=claims)
 
 
 def added_to_baseline(baseline: Report, best: Json | None, made_by: str) -> Report | None:

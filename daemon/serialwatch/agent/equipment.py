@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -184,7 +185,8 @@ class Equipment:
 
 def _params_text(params: Mapping[str, Any]) -> str:
     """Return the parameters of a call as people read them: the port first."""
-    shown = {"port": params["port"], **params} if "port" in params else params
+    given = {key: value for key, value in params.items() if key not in _UNTOLD}
+    shown = {"port": given["port"], **given} if "port" in given else given
     words = [f"{key}={text}" for key, value in shown.items() if (text := _value_text(value))]
     return one_line(" ".join(words))
 
@@ -195,4 +197,10 @@ def _value_text(value: object) -> str:
         return ",".join(_value_text(each) for each in value)[:60].strip(",")
     if isinstance(value, Mapping):
         return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return _SECONDS.sub(r"\1Z", str(value))
+
+
+_UNTOLD = frozenset({"limit", "before", "after"})  # how much is shown, not what is looked at
+_SECONDS = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d):\d\d\.\d+Z")

@@ -39,13 +39,13 @@ class Goal:
     def tags(self) -> tuple[str, ...]:
         """Return what it is about, for sections of a role and the choice of skills."""
         if self.incident is None:
+            trigger, ecosystem = self.baseline.fault_class, ""
+        else:
+            trigger, ecosystem = self.incident.trigger, self.incident.ecosystem
+        if trigger == "unknown":
             return ()
-        trigger = self.incident.trigger
-        return tuple(
-            dict.fromkeys(
-                tag for tag in (trigger, trigger.partition(".")[0], self.incident.ecosystem) if tag
-            )
-        )
+        tags = (trigger, trigger.partition(".")[0], ecosystem)
+        return tuple(dict.fromkeys(tag for tag in tags if tag))
 
 
 ReadGoal = Callable[[Tools], Awaitable[Goal]]  # reads what a run begins with

@@ -165,7 +165,7 @@ def _list(head: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def _cause(value: object) -> Cause:
-    if not isinstance(value, dict) or not _OF_A_CAUSE >= value.keys():
+    if not isinstance(value, dict) or value.keys() - _OF_A_CAUSE:
         raise ValueError("each of causes has text, likely and check, perhaps rules, lines, unless")
     return Cause(
         text=_text(value, "text"),

@@ -23,7 +23,7 @@ from serialwatch.agent.goal import Goal
 from serialwatch.agent.guards import is_stuck
 from serialwatch.agent.hiding_model import HidingModel
 from serialwatch.agent.model import ModelError, ToolsRefusedError
-from serialwatch.agent.past_start import start_to_json, told_by
+from serialwatch.agent.past_start import start_to_json
 from serialwatch.agent.plan import default_plan, judge_steps, missing_of, suspicions_of
 from serialwatch.agent.prompt import Prompt, PromptTooLongError, Scene, build_prompt
 from serialwatch.agent.role import Role
@@ -32,7 +32,7 @@ from serialwatch.agent.shown import marked_text, note_of, one_line, result_text
 from serialwatch.agent.skill import Skill
 from serialwatch.agent.tokens import Estimator
 from serialwatch.agent.tools import Tools
-from serialwatch.agent.trace import ModelRun, Round, RoundKind, RunStatus
+from serialwatch.agent.trace import ModelRun, Round, RoundKind, RunStatus, told_by
 from serialwatch.agent.when import Situation
 from serialwatch.records import Cost
 
@@ -421,6 +421,8 @@ class Loop:
             state.ledger = ranges_of(tuple(read))
         self._read = read
         known = {n for n, _ in state.told}
+        called = (call.skill for call in self._tools.calls if call.round)
+        state.called = list(dict.fromkeys([*state.called, *called]))
         state.told += [(c.n, told_by(c)) for c in self._tools.calls if c.n not in known]
 
     def _note_cost(self) -> None:

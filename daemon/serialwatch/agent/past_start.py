@@ -1,4 +1,4 @@
-"""How a model's run began, and what its calls told, as its state keeps it: to play it again."""
+"""How a model's run began, as its state keeps it: to play it again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from serialwatch.agent.case import Recalled, Surroundings
 from serialwatch.agent.goal import Goal, goal_of
 from serialwatch.agent.queue import Phase
 from serialwatch.agent.reading import read_case
-from serialwatch.agent.tools import Call, Tools
+from serialwatch.agent.tools import Tools
 from serialwatch.records import Incident, Report
 from serialwatch.wire import (
     Json,
@@ -19,8 +19,6 @@ from serialwatch.wire import (
     report_from_json,
     report_to_json,
 )
-
-_TOLD = ("summary", "error", "need")  # of a result's metadata: what the model is shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +107,3 @@ def start_from_json(body: Mapping[str, Any]) -> PastStart:
         factor=float(body["factor"]),
         may_ask=bool(body["may_ask"]),
     )
-
-
-def told_by(call: Call) -> Json:
-    """Return what a call told that its stored result does not."""
-    result = call.result
-    told = {key: result.metadata[key] for key in _TOLD if result.metadata.get(key)}
-    return told if call.id else told | {"output": dict(result.output)}

@@ -38,7 +38,8 @@ def default_plan(state: RunState, goal: Goal, names: Collection[str]) -> list[Pl
         if not hint or hint in names:
             wanted.append((task, hint, kind))
     tested = next((s for s in state.suspicions if s.status == "open"), None)
-    if tested is not None:
+    # What a person found last time was held against the lines by code already.
+    if tested is not None and not _known(goal):
         task = f"find the line that confirms or refutes {tested.id}"
         wanted.insert(0, (task, "log-read", "skill-answered"))
     if goal.kind == "question" and not wanted:
@@ -102,13 +103,19 @@ def missing_of(goal: Goal, tools: Tools, names: Collection[str]) -> list[str]:
 
     What led a person to the cause of this very fault is not looked at again.
     """
-    incident, case = goal.incident, goal.case
-    known = needs_no_check(incident, goal.recalled, case) if incident else frozenset()
+    known = _known(goal)
     return [
         text
         for kind, (text, needs, check) in _GAPS.items()
         if (not needs or needs in names) and needs not in known and not check(goal, tools)
     ]
+
+
+def _known(goal: Goal) -> frozenset[str]:
+    """Return the skills that need not look again."""
+    if goal.incident is None:
+        return frozenset()
+    return needs_no_check(goal.incident, goal.recalled, goal.case)
 
 
 def _is_done(

@@ -101,7 +101,7 @@ class Agent:
             self._use.restore(),
             loop.run_in_executor(self._loader, skills.load),
             loop.run_in_executor(self._loader, load_knowledge, setup.knowledge_dirs),
-            loop.run_in_executor(self._loader, _roles, setup),
+            loop.run_in_executor(self._loader, usable_roles, setup),
         )
         equipment.pages = page_texts(equipment.knowledge)
         equipment.own.load()
@@ -218,7 +218,7 @@ class Agent:
         self._spawn(tell(), "breaker")
 
 
-def _roles(setup: Setup) -> Roles:
+def usable_roles(setup: Setup) -> Roles:
     """Return the roles that can be used; a broken one is told, and done without."""
     roles = load_roles(setup.roles_dirs)
     for problem in roles.problems:

@@ -15,7 +15,7 @@ from serialwatch.agent.case import Case
 from serialwatch.agent.choice import REPORT_SKILL, Offer
 from serialwatch.agent.device_text import readable
 from serialwatch.agent.goal import Goal
-from serialwatch.agent.recall import for_prompt, in_prompt
+from serialwatch.agent.recall import for_prompt, in_prompt, needs_no_check
 from serialwatch.agent.role import Role
 from serialwatch.agent.run_state import MAX_RECENT, RunState
 from serialwatch.agent.shown import marked, marked_line, marked_text, one_line, within
@@ -152,6 +152,11 @@ def _situation(state: RunState, scene: Scene, share: float) -> str:
     if recalled := for_prompt(goal.recalled):
         parts += ["Remembered on this bench (hints, no evidence):"]
         parts += [marked(nonce, "memory", in_prompt(memory)) for memory in recalled]
+    if goal.incident and needs_no_check(goal.incident, goal.recalled, goal.case):
+        parts.append(
+            "A person found the cause of this very fault before. The report will begin with it. "
+            "If no line speaks against it, cite the lines of today and hand in the report."
+        )
     for inquiry in state.inquiries:
         if inquiry.answer:
             parts += [

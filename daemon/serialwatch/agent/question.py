@@ -285,5 +285,5 @@ _FILLER_START = re.compile(
 )
 _FILLER_END = re.compile(
     r"[ ,]+(?:please|thanks|thank you|exactly|actually|then|again|at all|for me|so far"
-    r"|by any chance)$"
+    r"|by any chance|of|on|in|at|from|during)$"
 )

@@ -89,7 +89,7 @@ async def read_case(
             for other in around.neighbours
             if (line := tools.ledger.get((other.port, other.first_seq))) is not None
         },
-        neighbour_results={id: task.result().id for id, task in beside.items()},
+        neighbour_results={of: task.result().id for of, task in beside.items()},
         around=around,
         pages={trigger: page for trigger, task in pages.items() if (page := task.result())},
         history=_history(history.result(), incident),
@@ -231,8 +231,14 @@ def _history(call: Call, incident: Incident) -> History:
     for row in output.get("recurrence", ()):
         if row["fingerprint"] == incident.fingerprint:
             gaps = row["interval_s"]
+            boots = row.get("boots", {})
             recurrence = Recurrence(
-                int(row["times"]), gaps["shortest"], gaps["median"], gaps["longest"]
+                int(row["times"]),
+                gaps["shortest"],
+                gaps["median"],
+                gaps["longest"],
+                int(boots.get("with", 0)),
+                int(boots.get("of", 0)),
             )
     return History(
         tuple(e for e in earlier if e.opened_utc_ns <= incident.opened_utc_ns),
@@ -261,11 +267,16 @@ async def _compared(incident: Incident, tools: Tools) -> Compared | None:
         return tuple(line for line in found if line is not None)
 
     before = incident.block_first or incident.first_seq
+    parting = output.get("divergence") or {}
+    here = lines([parting.get("here") or {}], "seq")
+    there = lines([parting.get("base") or {}], "base_seq")
+    is_before = bool(here and there and here[0].seq <= incident.first_seq)
     return Compared(
         base=int(output["base"]["number"]),
         is_good=output["base"].get("is_good") is True,
         new=tuple(x for x in lines(output.get("new", ()), "seq") if x.seq < before),
         missing=lines(output.get("missing", ()), "base_seq"),
+        parting=(here[0], there[0]) if is_before else None,
         result=call.id,
     )
 
@@ -280,7 +291,7 @@ async def _lines_of(earlier: Iterable[Earlier], case: Case, tools: Tools) -> dic
                 params = {"port": port, "first": one.first_seq, "last": one.first_seq, "limit": 1}
                 tasks.create_task(tools.call("log-read", params), name=f"log-read {one.first_seq}")
     found = {one.id: tools.ledger.get((port, one.first_seq)) for one in wanted}
-    return {id: line for id, line in found.items() if line is not None}
+    return {of: line for of, line in found.items() if line is not None}
 
 
 async def _decoded(case: Case, tools: Tools) -> tuple[Decoded, ...]:

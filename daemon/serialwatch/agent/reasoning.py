@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from serialwatch.agent.case import Case, Story, name
 from serialwatch.agent.device_text import readable
@@ -60,23 +60,23 @@ def tell_chain(case: Case, story: Story, main: Suspect, links: Sequence[Link]) -
         story.headline = f"{name(story.headline, 62)}, after {name(links[-1].root.title, 44)}"
 
 
+def follows(case: Case, trigger: str, root: Suspect) -> bool:
+    """Tell whether a page knows a fault as a consequence of the root."""
+    page = case.pages.get(trigger)
+    return page is not None and any(is_any(root.trigger, c.rules) for c in page.causes)
+
+
 def tell_effects(case: Case, story: Story, root: Suspect) -> None:
-    """Tell which other faults of the incident a page knows as a consequence of the root."""
+    """Tell which other faults of the incident, not told yet, are consequences of the root."""
     told = {e.seq for c in story.conclusions for e in c.evidence if e.port == case.incident.port}
     for hit in case.incident.hits:
-        page, line = case.pages.get(hit.trigger), case.line(hit.first_seq)
-        if page is None or line is None or hit.trigger == root.trigger or line.seq in told:
+        line = case.line(hit.first_seq)
+        if line is None or line.seq in told or root.line is None or hit.trigger == root.trigger:
             continue
-        cause = next((c for c in page.causes if is_any(root.trigger, c.rules)), None)
-        if cause is None or root.line is None:
-            continue
-        story.mark(line, "a consequence")
-        story.conclude(
-            "inference",
-            f"{name(hit.title, 100)} goes with it: {name(cause.text, 100)}.",
-            [line, root.line],
-            pages=[page.id],
-        )
+        if follows(case, hit.trigger, root):
+            story.mark(line, "a consequence")
+            words = f"As a consequence of it: {name(hit.title, 160)}."
+            story.conclude("inference", words, [line, root.line])
 
 
 def tell_trends(case: Case, story: Story) -> None:
@@ -96,10 +96,22 @@ def tell_differences(case: Case, story: Story) -> None:
     compared, fault = case.compared, case.fault
     if compared is None or fault is None or not compared.is_good:
         return
+    if compared.parting is not None:
+        here, there = compared.parting
+        story.mark(here, "parts from the last good boot")
+        ours, theirs = (name(untimed(readable(x.raw)), 70) for x in compared.parting)
+        story.conclude(
+            "observation",
+            f"Where the last good boot went on with `{theirs}`, this one printed `{ours}`.",
+            [here, there],
+            results=[compared.result],
+        )
+    parted = {line.seq for line in compared.parting or ()}
     new = [
         line
         for line in compared.new
-        if level_of(readable(line.raw)) != "note" or fault.seq - line.seq <= NEAR
+        if line.seq not in parted
+        and (level_of(readable(line.raw)) != "note" or fault.seq - line.seq <= NEAR)
     ]
     for line in new[:MAX_TOLD]:
         story.mark(line, "not in the last good boot")
@@ -110,7 +122,7 @@ def tell_differences(case: Case, story: Story) -> None:
             [line],
             results=[compared.result],
         )
-    for line in compared.missing[:1]:
+    for line in [line for line in compared.missing if line.seq not in parted][:1]:
         said = name(untimed(readable(line.raw)), 110)
         story.mark(line, "only in the last good boot")
         story.conclude(
@@ -122,9 +134,15 @@ def tell_differences(case: Case, story: Story) -> None:
 
 
 def tell_intervals(case: Case, story: Story) -> None:
-    """Tell at what intervals the same fault has come."""
+    """Tell in how many boots the same fault has come, and at what intervals."""
     recurrence, fault = case.history.recurrence, case.fault
-    if recurrence is None or recurrence.times < MIN_TIMES or fault is None:
+    if recurrence is None or fault is None:
+        return
+    if recurrence.boots_with:
+        words = f"It came in {recurrence.boots_with} of {recurrence.boots_of} boots, this one"
+        results = [case.history.result]
+        story.conclude("observation", f"{words} included.", [fault], results=results)
+    if recurrence.times < MIN_TIMES:
         return
     shortest, longest = recurrence.shortest_s, recurrence.longest_s
     is_regular = longest - shortest <= REGULAR * max(recurrence.median_s, 1.0)
@@ -226,6 +244,7 @@ def _shared_by(incidents: Sequence[Incident]) -> _Shared | None:
 
 _LIKELY = {"high": 0.5, "medium": 0.3, "low": 0.1}
 _SHOWN = 0.35  # that a line which shows a cause adds to it
+_SURELY = 0.8  # of one that the dump itself shows
 
 
 def tell_causes(
@@ -247,7 +266,8 @@ def tell_causes(
     if root_page is None:
         story.unknowns.append("what usually causes this: there is no knowledge page for it")
     else:
-        known = _ranked(case, story, root, root_page, [link.cause for link in links])
+        told = [link.cause for link in links]
+        known = _ranked(case, story, root, root_page, told, is_confirmed=is_confirmed)
         found += known.hypotheses
         checks = known.checks
     story.hypotheses[:] = sorted(
@@ -259,38 +279,54 @@ def tell_causes(
 @dataclass(frozen=True, slots=True)
 class _Known:
     hypotheses: list[Hypothesis]
-    checks: list[str]  # of those that are open, likeliest first
+    checks: list[str]  # of those that are not refuted, likeliest first
 
 
 def _ranked(
-    case: Case, story: Story, root: Suspect, page: Page, told: Sequence[Cause]
+    case: Case,
+    story: Story,
+    root: Suspect,
+    page: Page,
+    told: Sequence[Cause],
+    *,
+    is_confirmed: bool,
 ) -> _Known:
     """Return the causes of a page in the order in which the lines make them likely."""
     fault = case.fault or root.line
     boot = fault.boot if fault else case.incident.boot
-    lines = [line for line in case.lines if line.boot == boot]
+    said = [(line, readable(line.raw)) for line in case.lines if line.boot == boot]
+    said += [(d.line, d.meaning) for d in case.decoded if d.line.boot == boot]
     rows: list[tuple[float, Hypothesis, str]] = []
     for cause in page.causes:
         if cause in told:
             continue
         score = _LIKELY.get(cause.likely, 0.2)
-        if against := is_refuted_by(cause, lines):
+        if against := is_refuted_by(cause, said):
             text = f"{cause.text}: L{against.seq} speaks against it"
             rows.append((0.0, Hypothesis(root.trigger, text, 0.05, "refuted"), ""))
             story.mark(against)
             continue
-        text = cause.text
-        if shown := is_shown_by(cause, lines):
-            score += _SHOWN
-            text = f"{cause.text}: L{shown.seq} speaks for it"
+        known = Hypothesis(root.trigger, cause.text, round(score, 2), "open")
+        if shown := is_shown_by(cause, said):
+            is_sure = is_confirmed and shown in case.block  # the dump itself says so
+            score = max(round(score + _SHOWN, 2), _SURELY if is_sure else 0.0)
+            known = replace(
+                known,
+                text=f"{cause.text}: L{shown.seq} speaks for it",
+                score=score,
+                status="confirmed" if is_sure else "open",
+            )
             _tell_sign(case, story, cause, shown, page)
-        rows.append((score, Hypothesis(root.trigger, text, round(score, 2), "open"), cause.check))
+        rows.append((score, known, cause.check))
     rows.sort(key=lambda row: -row[0])
     return _Known([h for _, h, _ in rows][:MAX_HYPOTHESES], [check for *_, check in rows if check])
 
 
 def _tell_sign(case: Case, story: Story, cause: Cause, shown: Line, page: Page) -> None:
     story.mark(shown, "speaks for a cause")
+    causes = [c for c in story.conclusions if c.kind == "cause"]
+    if any((e.port, e.seq) == (shown.port, shown.seq) for c in causes for e in c.evidence):
+        return  # what the line shows is told
     lines = [shown, *([case.fault] if case.fault else [])]
     claim = f"A line speaks for a known cause: {name(cause.text, 160)}."
     story.conclude("inference", claim, lines, pages=[page.id])
@@ -301,7 +337,8 @@ def _advise(story: Story, root: Page | None, page: Page | None, checks: Sequence
     is_decoded = any(c.results for c in story.conclusions)
     if root is None:
         return
-    advice = [*root.do[:3], *checks[:3]]
+    do = root.do
+    advice = [*do[:1], *checks[:2], *do[1:3], *checks[2:3]]  # checks that tell the open ones apart
     if page is not None and page is not root:
         advice += page.do[:2]
     for text in advice:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from serialwatch.agent.case import Case, Recalled, Story, name
 from serialwatch.agent.device_text import readable, shortened
 from serialwatch.agent.tokens import DEVICE_CHARS
-from serialwatch.records import Hypothesis, Incident, Line
+from serialwatch.records import Hypothesis, Incident, Line, Report
 
 ASKED = 2 * 5  # memories: the newest and the weightiest of them go into a prompt
 PROMPT_TOKENS = 400  # of all memories in a prompt
@@ -162,6 +162,22 @@ def tell_memories(case: Case, story: Story) -> None:
                     "refuted" if refuted else "open",
                 )
             )
+
+
+def with_memories(report: Report, case: Case) -> Report:
+    """Return a model's report with what is remembered at its beginning, as the rules tell it."""
+    story = Story(case)
+    tell_memories(case, story)
+    told = {c.claim for c in report.conclusions}
+    taken = {c.id for c in report.conclusions}
+    free = (f"m{n}" for n in range(1, 100) if f"m{n}" not in taken)
+    first = [replace(c, id=next(free)) for c in story.conclusions if c.claim not in told]
+    refuted = [h for h in story.hypotheses if h.status == "refuted"]
+    return replace(
+        report,
+        conclusions=(*first, *report.conclusions),
+        hypotheses=(*report.hypotheses, *refuted),
+    )
 
 
 def tell_what_settles_it(case: Case, story: Story) -> None:

@@ -84,8 +84,9 @@ async def replay(
         raise ReplayError("it was recorded by a version that kept too little of it") from exc
     found: list[Difference] = []
     tools = _RecordedTools(trace, past, lines, pages, found)
-    chat = HidingModel(_RecordedModel(trace), redactor)
-    rounds = await _played(trace, past, start, tools, chat, skills, role)
+    model = _RecordedModel(trace)
+    chat = HidingModel(model, redactor)
+    rounds = await _played(trace, past, start, tools, model, chat, skills, role)
     for row, now in itertools.zip_longest(trace.rounds, rounds):
         found += _compared(row, now, trace)
     found.sort(key=lambda d: d.round)
@@ -99,6 +100,7 @@ async def _played(
     past: RunState,
     start: PastStart,
     tools: _RecordedTools,
+    model: _RecordedModel,
     chat: HidingModel,
     skills: Sequence[Skill],
     role: Role,
@@ -106,6 +108,7 @@ async def _played(
     limits = {name: start.limits[name] for name in start.limits if name != "seconds"}
     mode = trace.rounds[0].mode
     state = RunState(nonce=past.nonce, mode="json" if mode == "json" else "native")
+    model.state = state
     estimator = Estimator(start.factor)
     rounds: list[Round] = []
     answers = iter([each for each in past.inquiries if each.answer])
@@ -127,6 +130,9 @@ async def _played(
         )
         run = await loop.run()
         rounds += run.rounds
+        if model.is_cut:
+            model.is_cut = False
+            continue
         answer = next(answers, None) if run.inquiry is not None else None
         if run.inquiry is None or answer is None:
             return rounds
@@ -151,7 +157,9 @@ class _RecordedModel:
     def __init__(self, trace: Trace) -> None:
         self.endpoint = Endpoint(trace.run.base_url or "http://recorded", trace.run.model)
         self.account: Account = unlimited()
-        self._rounds = iter(trace.rounds)
+        self.state = RunState()  # of the run that is played
+        self.is_cut = False  # the run was cut short here, and taken up in the next round
+        self._rounds = list(trace.rounds)
 
     async def complete(
         self,
@@ -166,12 +174,15 @@ class _RecordedModel:
         """Return the next answer.
 
         Raises:
-            ModelError: no more were recorded.
+            ModelError: no more were recorded, or none to this round.
 
         """
-        row = next(self._rounds, None)
-        if row is None:
+        if not self._rounds:
             raise ModelError("no further answer was recorded")
+        if self._rounds[0].n > self.state.rounds:
+            self.is_cut = True
+            raise ModelError("it was cut short here")
+        row = self._rounds.pop(0)
         self.account.spent(self.endpoint.model, row.prompt_tokens, row.completion_tokens)
         return _completion(row)
 

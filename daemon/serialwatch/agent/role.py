@@ -114,9 +114,11 @@ class Roles:
         return self.found.get(name)
 
     def for_origin(self, origin: Origin) -> Role | None:
-        """Return the role that something of this origin goes to, None if none takes it."""
-        takers = [role for role in self.found.values() if origin in role.origin]
-        return min(takers, key=lambda role: role.name, default=None)
+        """Return the role that something of this origin goes to, None if none takes it.
+
+        Of several that take it people's own come first.
+        """
+        return next((role for role in self.found.values() if origin in role.origin), None)
 
 
 def load_role(dirs: Sequence[Path], name: str) -> Role:

@@ -116,6 +116,10 @@ async def boot_diff(look: Lookup, port: str) -> None:
     draft.say(
         f"It was compared with boot {base['number']}: {base['why']}.", known, results=[call.id]
     )
+    if asked.span is not None:
+        more = 'name two, such as "compare boots 6 and 7"'
+        draft.not_checked.append(f"other boots {asked.span.words}: {more}")
+        draft.know(more)
     if output.get("flashed_between"):
         draft.unknowns.append("whether new lines are meant: it was flashed between the two")
 
@@ -165,16 +169,16 @@ async def compare(look: Lookup) -> None:
             row = found[0]
             claim = f"{port} had {number}{when}, the last: {concluded(row)}."
             draft.say(claim, [lines.get(row["id"])], results=[call.id])
-        told.append(f"{port} {number}")
+        told.append(f"{port} had {number}" if found else f"{port} had none")
         stats = await look.stats(port)
         if stats is not None:
             levels = stats.get("levels") or {}
             bad = sum(int(levels.get(level, 0)) for level in ("error", "critical"))
             counted = draft.count(int(stats["lines"]), "line")
-            looks = draft.count(bad, "of them looks", "of them look")
+            looks = draft.count(bad, "of them looks", "of them look") if bad else "none looks"
             words = f"{port} printed {counted}{when}, {looks} like errors."
             draft.say(words, await look.read(port, ends_of(stats)), results=[look.last_id])
-    draft.title = f"{' and '.join(pair)}: {', '.join(told)}{look.when('in the last 24 hours')}."
+    draft.title = f"{', '.join(told)}{look.when('in the last 24 hours')}."
     draft.know(USUAL_HOURS)
 
 
@@ -214,13 +218,15 @@ async def status(look: Lookup) -> None:
             else ""
         )
         draft.know(age)
-        number = draft.count(int(row.get("open_incidents") or 0), "open incident")
+        open_now = int(row.get("open_incidents") or 0)
+        number = draft.count(open_now, "open incident") if open_now else "no open incident"
         trouble = (
             "" if row["place"] in ("nothing", "unknown") else f"; {row['place']}: {row['why']}"
         )
         draft.say(f"{row['port']} is {row['state']}{age}, {number}{trouble}.", results=[call.id])
     up = draft.count(len(rows) - len(down), "board is", "boards are")
-    draft.title = f"{up} up, {draft.count(opened, 'open incident')}"
+    number = draft.count(opened, "open incident") if opened else "no open incident"
+    draft.title = f"{up} up, {number}"
     draft.title += f"; not up: {', '.join(down)}." if down else "."
     if opened:
         draft.steps.append(NextStep("`serialwatch incidents` lists what is open"))

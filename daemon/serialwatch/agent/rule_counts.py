@@ -12,11 +12,11 @@ from serialwatch.agent.rule_lookup import (
     MAX_TOLD,
     USUAL_HOURS,
     Lookup,
-    cause_of,
     concluded,
     ends_of,
     is_about,
     stem,
+    told_of,
 )
 from serialwatch.wire import Json, utc_ns
 
@@ -52,9 +52,9 @@ async def _count_boots(look: Lookup) -> None:
         for boot, line in zip(named, lines, strict=False):
             draft.mark(line, f"boot #{boot.number}")
         expected = sum(boot.is_expected for boot in boots)
-        note = (
-            f"; {draft.count(expected, 'of them was', 'of them were')} expected" if expected else ""
-        )
+        note = "; that was expected" if len(boots) == 1 else f"; {expected:,} of them were expected"
+        draft.know(expected)
+        note = note if expected else ""
         draft.say(
             f"{port} booted {draft.count(len(boots), 'time')}{when}{note}; {more}{times}.",
             lines,
@@ -143,17 +143,16 @@ async def last_boot(look: Lookup) -> None:
         draft.know(boot.number, boot.seq)
         for line in lines:
             draft.mark(line, f"boot #{boot.number}")
-        cause = cause_of(boot)
         ready = ""
         if boot.ready_utc_ns is not None:
             seconds = f"{(boot.ready_utc_ns - boot.utc_ns) / 1e9:.1f}"
             draft.know(seconds)
             ready = f"; it was ready {seconds} s later"
-        told.append(f"{port} last booted at {at} (boot {boot.number})")
-        draft.say(f"{told[-1]}{cause}{ready}.", lines)
+        told.append(f"{port} last booted at {at} {told_of(boot)}")
+        draft.say(f"{told[-1]}{ready}.", lines)
     look.leave_out_ports()
-    if len(told) == 1:
-        draft.title = f"{told[0]}."
+    if 0 < len(told) <= 2:
+        draft.title = f"{'; '.join(told)}."
     elif told:
         draft.title = f"{draft.count(len(told), 'board')} with a boot in their log."
     else:

@@ -11,13 +11,14 @@ from serialwatch.agent.rule_lookup import (
     EVENT_NAMES,
     MAX_TOLD,
     USUAL_DAYS,
+    USUAL_HOURS,
     Lookup,
-    cause_of,
     concluded,
     ends_of,
     fits,
     incident_of,
     report_of,
+    told_of,
 )
 from serialwatch.agent.tools import Call
 from serialwatch.records import SEVERITIES, Incident, Line, NextStep, Report
@@ -28,7 +29,7 @@ async def what_happened(look: Lookup) -> None:
     """Tell which incidents there were, and what boards did."""
     draft, where = look.draft, look.where()
     found, call = await look.incidents()
-    when = look.when("in the last 24 hours")
+    when = look.when(look.usual)
     if not found:
         await _nothing_happened(look, call, when)
         return
@@ -69,12 +70,18 @@ async def _nothing_happened(look: Lookup, call: Call, when: str) -> None:
     lines = [] if stats is None else await look.read(port, ends_of(stats))
     if stats is None or not lines:
         draft.title = f"{port} printed nothing{when}, and no {wanted} was noticed."
+        if look.is_long:
+            draft.title = f"No {wanted} was noticed on {port}{when}."
         draft.say(draft.title, results=[call.id])
         return
     counted = draft.count(int(stats["lines"]), "line")
-    draft.title = f"No {wanted} was noticed on {port}{when}; it printed {counted}."
-    last = draft.at(lines[-1].utc_ns)
-    draft.say(f"It printed {counted}, the last at {last}.", lines, results=[look.last_id])
+    last = f", the last at {draft.at(lines[-1].utc_ns)}"
+    if not stats.get("is_complete", True):  # the count ended before the time did
+        counted, last = f"more than {counted}", ""
+    ago = f" in the last {USUAL_HOURS} hours" if look.is_long else ""
+    more = "" if look.is_long else f"; it printed {counted}"
+    draft.title = f"No {wanted} was noticed on {port}{when}{more}."
+    draft.say(f"It printed {counted}{ago}{last}.", lines, results=[look.last_id])
     await look.tell_boots(port)
     draft.not_checked.append("lines that no rule knows as a fault")
 
@@ -120,7 +127,7 @@ async def _why_no_fault(look: Lookup, port: str) -> None:
     first = next((line for line in lines if line.seq == boot.seq), None)
     before = next((line for line in lines if line.seq == boot.seq - 1), None)
     draft.mark(first, f"boot #{boot.number}")
-    draft.say(f"It booted at {at}{cause_of(boot)}.", [first])
+    draft.say(f"It booted at {at} {told_of(boot)}.", [first])
     if boot.is_expected:
         draft.say("The boot was expected: a flash, a reset or a mark came before it.", [first])
     draft.say("This is the last line before it; it names no fault.", [before])

@@ -103,6 +103,20 @@ class Lookup:
         self.draft.know(USUAL_HOURS, USUAL_DAYS)
         return f" {usual}" if usual else ""
 
+    @property
+    def usual(self) -> str:
+        """Return the time that is looked at where none is named, as a part of a sentence."""
+        return f"in the last {f'{USUAL_DAYS} days' if self.is_long else f'{USUAL_HOURS} hours'}"
+
+    @property
+    def is_long(self) -> bool:
+        """Return whether no time is named, and it matters what was last, however long ago."""
+        asked = self.asked
+        if asked.span is not None or asked.boot is not None or asked.marker:
+            return False
+        is_one = asked.kind == "what_happened" and bool(asked.event)
+        return is_one or asked.kind in ("why", "knowledge")
+
     def where(self) -> str:
         """Return the boards that are meant, as a part of a sentence."""
         if len(self.ports) == 1:
@@ -147,8 +161,7 @@ class Lookup:
         if asked.span is not None:
             params["since"] = in_utc(asked.span.since)
         elif not is_bound:
-            is_late = asked.kind in ("why", "knowledge")
-            params["since"] = self._ago(USUAL_DAYS * 24 if is_late else USUAL_HOURS)
+            params["since"] = self._ago(USUAL_DAYS * 24 if self.is_long else USUAL_HOURS)
         elif asked.marker and (since := await self.marker_time(ports[0])):
             params["since"] = since
         call = await self.call("incident-history", params)
@@ -291,9 +304,10 @@ def ends_of(stats: Json) -> list[int]:
     return [int(stats[key]) for key in ("first", "last") if stats.get(key)]
 
 
-def cause_of(boot: BootRow) -> str:
-    """Return what the board says of the cause of a boot, as the end of a sentence."""
-    return "" if boot.cause == "unknown" else f" (cause: {boot.cause.replace('_', ' ')})"
+def told_of(boot: BootRow) -> str:
+    """Return a boot by its number and, where the board says it, its cause."""
+    cause = "" if boot.cause == "unknown" else f", {boot.cause.replace('_', ' ')}"
+    return f"(boot {boot.number}{cause})"
 
 
 def concluded(row: Json) -> str:

@@ -118,6 +118,7 @@ class RunState:
     found: list[str] = field(default_factory=list)  # skills that `skill-find` brought up
     withdrawn: list[str] = field(default_factory=list)  # skills that failed too often
     offered: list[str] = field(default_factory=list)  # skills that were ever shown in full
+    called: list[str] = field(default_factory=list)  # skills that the model has called
     cited: list[str] = field(default_factory=list)  # skills on whose results the report rests
 
     seen: dict[str, str] = field(default_factory=dict)  # results by the key of their call

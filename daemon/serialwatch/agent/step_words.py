@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from serialwatch.records import Risk
 
 
-def strange_command(text: str, pages: Iterable[str]) -> str:
+def strange_command(text: str, pages: Collection[str]) -> str:
     """Return the first command or address in `text` that no page has, "" for none.
 
     What a board printed does not count: it could print anything.
     """
-    known = [page.lower() for page in pages]
     for found in _COMMAND.finditer(text):
         command = str(found.group("quoted") or found.group("other")).rstrip(".,;)").strip()
         is_ours = found.group("quoted") and command.startswith("serialwatch ")
-        if not is_ours and not any(command.lower() in page for page in known):
+        if not is_ours and not any(command.lower() in page.lower() for page in pages):
             return command
     return ""
 
 
-def strange_address(text: str, known: Iterable[str]) -> str:
+def strange_address(text: str, known: Collection[str]) -> str:
     """Return the first address of the net in `text` that nothing known has, "" for none."""
-    texts = [each.lower() for each in known]
     for found in _ADDRESS.finditer(text):
         address = found.group().rstrip(".,;)")
-        if not any(address.lower() in each for each in texts):
+        if not any(address.lower() in each.lower() for each in known):
             return address
     return ""
 

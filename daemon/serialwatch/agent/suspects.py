@@ -17,6 +17,7 @@ from serialwatch.records import SEVERITIES, HitCount, Incident, Line
 
 LEADS_NS = 900 * 1_000_000_000  # an earlier fault of the same boot may have led to this one
 MAX_CHAIN = 3
+OTHER = "another fault"  # fingerprint of one that its incident is not named after
 MAX_CHARS = 500  # of a line that a page's pattern is held against
 AROUND = 40  # lines to each side in which the clock of a board is looked for
 
@@ -69,10 +70,13 @@ def focused(case: Case, suspect: Suspect) -> Case:
         first_seq=hit.first_seq,
         block_first=min(hit.first_seq, incident.last_seq),
         count=hit.count,
+        fingerprint=OTHER,
+        seen_before=(),
         hits=(hit, *(h for h in incident.hits if h is not hit)),
         knowledge=page.id if (page := case.pages.get(hit.trigger)) else "",
     )
-    return replace(case, incident=about, page=case.pages.get(hit.trigger))
+    history = replace(case.history, recurrence=None)  # it is that of the other fault
+    return replace(case, incident=about, page=case.pages.get(hit.trigger), history=history)
 
 
 def chain_of(case: Case, suspect: Suspect) -> list[Link]:
@@ -105,28 +109,29 @@ def is_shared(trigger: str) -> bool:
 def is_any(trigger: str, rules: Iterable[str]) -> bool:
     """Tell whether a trigger is one of `rules`, of which `pack.*` is a whole pack."""
     return any(
-        trigger == rule or (rule.endswith(".*") and trigger.startswith(rule[:-1]))
-        for rule in rules
+        trigger == rule or (rule.endswith(".*") and trigger.startswith(rule[:-1])) for rule in rules
     )
 
 
-def is_shown_by(cause: Cause, lines: Iterable[Line]) -> Line | None:
-    """Return the first line that shows a cause of a page, None if there is none."""
-    return _first(cause.lines, lines)
+def is_shown_by(cause: Cause, said: Iterable[tuple[Line, str]]) -> Line | None:
+    """Return the first line that shows a cause of a page, None if there is none.
+
+    `said` are lines, each with its text or with what a register in it means.
+    """
+    return _first(cause.lines, said)
 
 
-def is_refuted_by(cause: Cause, lines: Iterable[Line]) -> Line | None:
+def is_refuted_by(cause: Cause, said: Iterable[tuple[Line, str]]) -> Line | None:
     """Return the first line that speaks against a cause of a page, None if there is none."""
-    return _first(cause.unless, lines)
+    return _first(cause.unless, said)
 
 
-def _first(patterns: Sequence[str], lines: Iterable[Line]) -> Line | None:
+def _first(patterns: Sequence[str], said: Iterable[tuple[Line, str]]) -> Line | None:
     compiled = [re.compile(pattern) for pattern in patterns]
     if not compiled:
         return None
-    for line in lines:
-        text = readable(line.raw)[:MAX_CHARS]
-        if any(pattern.search(text) for pattern in compiled):
+    for line, text in said:
+        if any(pattern.search(text[:MAX_CHARS]) for pattern in compiled):
             return line
     return None
 
@@ -170,6 +175,9 @@ def _refuted(case: Case, suspect: Suspect) -> Suspect:
         before, after = clock
         why = "the board's own clock goes on across it, so nothing restarted there"
         return replace(suspect, refuted=why, against=(before, line, after))
+    if worse := _unrelated(case, suspect):
+        why = "it is of another device than the worse fault that follows"
+        return replace(suspect, refuted=why, against=(line, worse))
     if _has_worse(case.incident, suspect) and (old := _in_earlier_boots(case, suspect)):
         ids = ", ".join(f"#{e.id}" for e in old[:3])
         why = f"the same came in an earlier boot that went on ({ids})"
@@ -177,13 +185,23 @@ def _refuted(case: Case, suspect: Suspect) -> Suspect:
     return suspect
 
 
+def _unrelated(case: Case, suspect: Suspect) -> Line | None:
+    """Return the line of a worse fault that this kind may cause, but of another device did not."""
+    severity = {hit.trigger: SEVERITIES.index(hit.severity) for hit in case.incident.hits}
+    for hit in case.incident.hits:
+        page, line = case.pages.get(hit.trigger), case.line(hit.first_seq)
+        is_worse = severity[hit.trigger] > severity.get(suspect.trigger, 0)
+        rules = [rule for cause in page.causes for rule in cause.rules] if page else []
+        if is_worse and is_any(suspect.trigger, rules):
+            return line if _are_of_other_devices(suspect.line, line) else None
+    return None
+
+
 def _has_worse(incident: Incident, suspect: Suspect) -> bool:
     """Tell whether the incident has a worse fault than this one."""
     severity = {hit.trigger: SEVERITIES.index(hit.severity) for hit in incident.hits}
     own = severity.get(suspect.trigger, 0)
-    return any(
-        severity[hit.trigger] > own for hit in incident.hits if not _is_consequence(hit)
-    )
+    return any(severity[hit.trigger] > own for hit in incident.hits if not _is_consequence(hit))
 
 
 def _restarts(trigger: str) -> bool:
@@ -235,9 +253,31 @@ def _leads_to(case: Case, effect: Suspect, page: Page, seen: set[str]) -> Link |
     """Return the known cause of a fault that is seen before it, the likeliest first."""
     for cause in page.causes:
         for root in _before(case, effect):
-            if root.trigger not in seen and is_any(root.trigger, cause.rules):
+            if root.trigger in seen or not is_any(root.trigger, cause.rules):
+                continue
+            if not _are_of_other_devices(root.line, effect.line):
                 return Link(cause, root, effect)
     return None
+
+
+def _are_of_other_devices(one: Line | None, other: Line | None) -> bool:
+    """Tell whether two lines name devices of one kind, but not the same: mmc0 and mmcblk2."""
+    if one is None or other is None:
+        return False
+    for pattern in _DEVICES:
+        ours, theirs = (set(pattern.findall(readable(x.raw))) for x in (one, other))
+        if ours and theirs and not ours & theirs:
+            return True
+    return False
+
+
+_DEVICES = (
+    re.compile(r"\bmmc(?:blk)?(\d+)"),
+    re.compile(r"\bnvme(\d+)"),
+    re.compile(r"\b(sd[a-z])\d*\b"),
+    re.compile(r"\bubi(\d+)"),
+    re.compile(r"\b((?:eth|end|lan|wan|can)\d+)"),
+)
 
 
 def _before(case: Case, effect: Suspect) -> Iterator[Suspect]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
+from functools import cache
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 ABOUT_HOUR = timedelta(minutes=30)  # "at four": so much before and after it
@@ -46,7 +47,7 @@ def find_span(text: str, now: datetime) -> Found | None:
 
     `now` has the zone of whoever asks.
     """
-    for pattern, made in _PHRASES:
+    for pattern, made in _compiled():
         if found := pattern.search(text):
             try:
                 bounds = made(found, now)
@@ -62,6 +63,12 @@ def find_span(text: str, now: datetime) -> Found | None:
             rest = f"{text[: found.start()]} {text[found.end() :]}"
             return Found(TimeSpan(since, until, words), " ".join(rest.split()))
     return None
+
+
+@cache
+def _compiled() -> tuple[tuple[re.Pattern[str], Made], ...]:
+    """Return the phrases, compiled with the first question."""
+    return tuple((_pattern(template), made) for template, made in _PHRASES)
 
 
 Bounds = tuple[datetime, datetime]
@@ -199,7 +206,7 @@ def _date(found: re.Match[str], now: datetime) -> Bounds:
     return (at, now) if found["from"] else (at - ABOUT_MINUTE, at + ABOUT_MINUTE)
 
 
-def _made(template: str) -> re.Pattern[str]:
+def _pattern(template: str) -> re.Pattern[str]:
     clock = (
         r"(?:(?P<named{0}>noon|midnight)|(?P<hour{0}>\d{{1,2}}|one|two|three|four|five|six|seven|eight"
         r"|nine|ten|eleven|twelve)(?:[:.h](?P<minute{0}>\d\d))?(?!\d))"
@@ -222,38 +229,35 @@ def _made(template: str) -> re.Pattern[str]:
 
 
 # The longest phrases first: each takes away what a later one would misread.
-_PHRASES: tuple[tuple[re.Pattern[str], Made], ...] = tuple(
-    (_made(template), made)
-    for template, made in (
-        (r"(?P<from>since |from )?(?:on |at )?(?P<y>20\d\d)-(?P<m>\d\d)-(?P<d>\d\d)"
-         r"(?:(?:t|,? at |,? )(?P<h>\d\d):(?P<min>\d\d)(?::\d\d)?z?)?", _date),
-        (r"(?:DAY,? )?(?:between|from) CLOCK (?:and|to|until|till) CLOCK_B(?:,? DAY2)?", _between),
-        (r"(?:since|after|from) (?:DAY,? (?:at )?)CLOCK(?P<day2>)?",
-         lambda f, n: (_moment(f, n), n)),
-        (r"(?:since|after|from) CLOCK(?:,? DAY)?(?P<day2>)?", lambda f, n: (_moment(f, n), n)),
-        (r"(?:before|until|till|up to) CLOCK(?:,? DAY)?(?P<day2>)?",
-         lambda f, n: (_midnight(_moment(f, n)), _moment(f, n))),
-        (r"DAY,? (?:at|around|about|near) (?:about )?CLOCK(?P<day2>)?", _around),
-        (r"(?:at|around|about|near) (?:about )?CLOCK(?:,? DAY)?(?P<day2>)?", _around),
-        (r"(?:in|within|during|over|for|from)? ?(?:the |these )?(?:last|past) SPAN",
-         lambda f, n: (n - _ago(f), n)),
-        (r"(?:since |about )?SPAN ago",
-         lambda f, n: (n - _ago(f), n) if f.group().startswith("since")
-         else (n - _ago(f) - ABOUT_AGO, n - _ago(f) + ABOUT_AGO)),
-        (r"(?:in|over|since|during|for)? ?last night", lambda f, n:
-         (_night(f, n)[0], n if f.group().startswith("since") else _night(f, n)[1])),
-        (r"(?:over ?night|during the night|in the night)", _night),
-        (r"tonight",
-         lambda f, n: (_at(_midnight(n, 1 if n.time() < MORNING else 0), EVENING), n)),
-        (r"(?:since )?(?P<which>this|yesterday) (?P<part>morning|afternoon|evening|night)",
-         lambda f, n: (_part(f, n)[0], n) if f.group().startswith("since") else _part(f, n)),
-        (r"(?:over|during|on|at|this|last)? ?(?:the |last |this )?weekend", _weekend),
-        (r"(?:in |during )?(?P<which>this|last) week", _week),
-        (r"(?:since|from) DAY(?: on)?", _since_day),
-        (r"(?:since|from) (?:the )?(?:start|beginning) of (?:the )?day",
-         lambda f, n: (_midnight(n), n)),
-        (r"(?:during |for )?DAY", _whole_day),
-        (r"(?:just now|right now|now|lately|recently)",
-         lambda f, n: (n - timedelta(hours=1 if "now" in f.group() else 24), n)),
-    )
+_PHRASES: tuple[tuple[str, Made], ...] = (
+    (r"(?P<from>since |from )?(?:on |at )?(?P<y>20\d\d)-(?P<m>\d\d)-(?P<d>\d\d)"
+     r"(?:(?:t|,? at |,? )(?P<h>\d\d):(?P<min>\d\d)(?::\d\d)?z?)?", _date),
+    (r"(?:DAY,? )?(?:between|from) CLOCK (?:and|to|until|till) CLOCK_B(?:,? DAY2)?", _between),
+    (r"(?:since|after|from) (?:DAY,? (?:at )?)CLOCK(?P<day2>)?",
+     lambda f, n: (_moment(f, n), n)),
+    (r"(?:since|after|from) CLOCK(?:,? DAY)?(?P<day2>)?", lambda f, n: (_moment(f, n), n)),
+    (r"(?:before|until|till|up to) CLOCK(?:,? DAY)?(?P<day2>)?",
+     lambda f, n: (_midnight(_moment(f, n)), _moment(f, n))),
+    (r"DAY,? (?:at|around|about|near) (?:about )?CLOCK(?P<day2>)?", _around),
+    (r"(?:at|around|about|near) (?:about )?CLOCK(?:,? DAY)?(?P<day2>)?", _around),
+    (r"(?:in|within|during|over|for|from)? ?(?:the |these )?(?:last|past) SPAN",
+     lambda f, n: (n - _ago(f), n)),
+    (r"(?:since |about )?SPAN ago",
+     lambda f, n: (n - _ago(f), n) if f.group().startswith("since")
+     else (n - _ago(f) - ABOUT_AGO, n - _ago(f) + ABOUT_AGO)),
+    (r"(?:in|over|since|during|for)? ?last night", lambda f, n:
+     (_night(f, n)[0], n if f.group().startswith("since") else _night(f, n)[1])),
+    (r"(?:over ?night|during the night|in the night)", _night),
+    (r"tonight",
+     lambda f, n: (_at(_midnight(n, 1 if n.time() < MORNING else 0), EVENING), n)),
+    (r"(?:since )?(?P<which>this|yesterday) (?P<part>morning|afternoon|evening|night)",
+     lambda f, n: (_part(f, n)[0], n) if f.group().startswith("since") else _part(f, n)),
+    (r"(?:over|during|on|at|this|last)? ?(?:the |last |this )?weekend", _weekend),
+    (r"(?:in |during )?(?P<which>this|last) week", _week),
+    (r"(?:since|from) DAY", _since_day),
+    (r"(?:since|from) (?:the )?(?:start|beginning) of (?:the )?day",
+     lambda f, n: (_midnight(n), n)),
+    (r"(?:during |for )?DAY", _whole_day),
+    (r"(?:just now|right now|now|lately|recently)",
+     lambda f, n: (n - timedelta(hours=1 if "now" in f.group() else 24), n)),
 )  # fmt: skip

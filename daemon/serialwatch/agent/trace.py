@@ -30,6 +30,8 @@ ROLE = "log-detective"
 
 NO_PAGES: Mapping[str, str] = {}
 
+_TOLD = ("summary", "error", "need")  # of a result's metadata: what the model is shown
+
 RoundKind = Literal["act", "nudge", "repair", "draft", "redraft"]
 
 
@@ -95,7 +97,7 @@ class RunRecord:
         rounds: Sequence[Round] = (),
     ) -> Trace:
         """Return how a run stands, with the rounds, calls and results that are given."""
-        told = state or RunState()
+        told, calls = state or RunState(), tuple(calls)
         session = self.session
         return Trace(
             session=replace(session, ended_utc_ns=ended_utc_ns, status=status),
@@ -117,7 +119,7 @@ class RunRecord:
                 notes=[*told.calls, *told.notes],
                 model_calls=told.answered,
                 tokens=told.tokens,
-                state=state_to_json(state) if state else {},
+                state=state_to_json(state) if state else _told_of(calls),
             ),
             rounds=[_round(r) for r in rounds],
             messages=list({m.hash: m for r in rounds for m in map(_message, r.prompt)}.values()),
@@ -179,6 +181,17 @@ def memory_of(
             {"source_skill": c.skill, "source_step": f"{run_id}/{c.id}"} for c in sources[:8]
         ],
     }
+
+
+def told_by(call: Call) -> Json:
+    """Return what a call told that its stored result does not."""
+    result = call.result
+    told = {key: result.metadata[key] for key in _TOLD if result.metadata.get(key)}
+    return told if call.id else told | {"output": dict(result.output)}
+
+
+def _told_of(calls: Sequence[Call]) -> Json:
+    return {"told": [(call.n, told_by(call)) for call in calls]}
 
 
 def _round(told: Round) -> RoundRow:

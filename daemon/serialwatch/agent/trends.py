@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from serialwatch.agent.case import Case
 from serialwatch.agent.device_text import readable
@@ -58,7 +59,7 @@ def _trends(lines: list[Line]) -> list[Trend]:
     for at in range(min(map(len, rows))):
         texts = [row[at]["value"] for row in rows]
         values = [float(text) for text in texts]
-        steps = [b - a for a, b in zip(values, values[1:], strict=False)]
+        steps = [b - a for a, b in pairwise(values)]
         goes_one_way = all(step < 0 for step in steps) or all(step > 0 for step in steps)
         if goes_one_way and _change(values[0], values[-1]) >= MIN_CHANGE:
             name = " ".join(rows[0][at]["name"].split())

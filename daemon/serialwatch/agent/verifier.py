@@ -385,7 +385,7 @@ class _Check:
             name = f"step {len(kept) + 1}"
             if not self._passes(name, step.text, wide):
                 continue
-            if strange := strange_command(step.text, self.pages.values()):
+            if strange := strange_command(step.text, list(self.pages.values())):
                 self.changed.append(Rejection(name, "G10", f"no page has {strange!r}"))
                 continue
             risk = max(step.risk, least_risk(step.text))

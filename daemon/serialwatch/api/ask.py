@@ -11,10 +11,11 @@ from serialwatch.api.answers import ending
 from serialwatch.api.bench import Bench, BenchError, OpenQuestion
 from serialwatch.api.caller import Caller
 from serialwatch.api.log_answer import no_port
-from serialwatch.api.parameters import body_of
+from serialwatch.api.parameters import body_of, known_only, whole
 from serialwatch.wire import Json
 
 MAX_QUESTION = 2_000  # characters
+MAX_ANSWERS = 200  # stored ones, of one list
 BEAT_S = 5.0  # a row at least so often, so that a client knows that we live
 LOOK_S = 0.25  # how often it is looked whether the client is still there
 WRITE_LIMIT_S = 30.0
@@ -57,6 +58,14 @@ class AskRoute:
             if not self._is_stopping:
                 questions.leave(question)
 
+    async def stored(self, request: web.Request, caller: Caller) -> web.StreamResponse:
+        """Answer `GET /v1/answers`."""
+        query = request.query
+        known_only(query, {"session", "limit"})
+        limit = whole(query, "limit", 1, MAX_ANSWERS) or 20
+        found = await self._bench.questions.stored(query.get("session", ""), limit)
+        return web.json_response({"answers": found})
+
     async def _follow(
         self, request: web.Request, response: web.StreamResponse, question: OpenQuestion
     ) -> None:
@@ -83,7 +92,7 @@ class AskRoute:
                     "kind": "error",
                     "code": "not_now",
                     "message": "the daemon stops",
-                    "hint": "the question is answered and stored when it runs again",
+                    "hint": "it is answered when it runs again: `serialwatch ask --stored`",
                 },
             )
 

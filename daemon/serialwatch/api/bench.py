@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from serialwatch.records import Incident, Marker, PortState, Report, Severity, State
 from serialwatch.store.memories import MemoryFilter
 from serialwatch.store.memory_gate import NewMemory
+from serialwatch.verdict import judged
 from serialwatch.wire import Json, iso, utc_ns
 
 T = TypeVar("T")
@@ -25,9 +26,10 @@ ErrorCode = Literal[
 
 
 AuditAction = Literal[
+    "release", "take_back", "pty",
     "send", "attach", "lines", "break", "reset", "mark", "resolve", "mute", "unmute", "answer",
     "remember", "correct", "forget",
-]
+]  # fmt: skip
 
 
 class BenchError(Exception):
@@ -51,6 +53,14 @@ class Who:
     uid: int
     user: str
     pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostMessage:
+    """What the PC's own kernel said about a port's adapter or the socket it is plugged into."""
+
+    utc_ns: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +90,9 @@ class PortView:
     lost_bytes: Mapping[str, int] = field(default_factory=dict)  # by place
     uart_errors: Mapping[str, int] = field(default_factory=dict)  # by kind, counted ones only
     log_problem: str = ""  # why nothing is written to the log; "" while it is
+    back_utc_ns: int = 0  # when a released port is taken back; 0: when its borrower is done
+    others: str = ""  # programs that have the open device open too: they take bytes
+    host_messages: Sequence[HostMessage] = ()  # what the PC's kernel said of it lately
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +136,22 @@ class AuditEntry:
     result: str
 
 
+class Loan(Protocol):
+    """A port that is lent: closed here, so that another program may open it."""
+
+    @property
+    def device(self) -> str:
+        """Return the path or address that was open, links resolved."""
+
+    @property
+    def ended(self) -> asyncio.Event:
+        """Return what is set when the port is taken back."""
+
+    @property
+    def ended_by(self) -> str:
+        """Return who took it back before it was given back, "" if nobody did."""
+
+
 class Runs(Protocol):
     """The agent's runs as the API sees them. Coroutines raise BenchError."""
 
@@ -153,6 +182,9 @@ class AskedQuestions(Protocol):
 
     def ask(self, text: str, port: str, who: Who, utc_offset_s: int) -> OpenQuestion:
         """Take a question in; raises BenchError if too many are open."""
+
+    async def stored(self, session_id: str, limit: int) -> list[Json]:
+        """Return answers, the newest first; of one session, or all."""
 
     def leave(self, question: Any) -> None:
         """Note that nobody waits for the answer any more."""
@@ -241,6 +273,18 @@ class Bench(Protocol):
     async def reset(self, port: str, who: Who) -> Reset:
         """Reset the board in the way its configuration says."""
 
+    async def release(self, port: str, who: Who, words: str, ttl_s: float | None) -> Loan:
+        """Close a port and keep it closed: for `ttl_s`, or until `give_back`."""
+
+    def give_back(self, loan: Any) -> None:
+        """Note that a borrower is done: the port is opened again."""
+
+    def leave(self, loan: Any) -> None:
+        """Note that a borrower is out of sight, not done: the daemon or its API stops."""
+
+    async def take_back(self, port: str, who: Who) -> None:
+        """Open a released port again, whoever has it."""
+
     async def mark(self, port: str, kind: str, text: str, who: Who) -> Marker:
         """Set a marker before the next line."""
 
@@ -264,7 +308,8 @@ def port_to_json(port: PortView) -> Json:
     for name, short in _TIMES.items():
         at = body.pop(name)
         body[short] = iso(at) if at else None
-    return body
+    body["host_messages"] = [{"at": iso(m.utc_ns), "text": m.text} for m in port.host_messages]
+    return body | {"verdict": judged(body)}
 
 
 def port_from_json(body: Mapping[str, Any]) -> PortView:
@@ -273,7 +318,10 @@ def port_from_json(body: Mapping[str, Any]) -> PortView:
     for name, short in _TIMES.items():
         at = body.get(short)
         plain[name] = utc_ns(at) if at else 0
+    plain["host_messages"] = tuple(
+        HostMessage(utc_ns(told["at"]), told["text"]) for told in body.get("host_messages", ())
+    )
     return PortView(**plain)
 
 
-_TIMES = {"since_utc_ns": "since", "last_rx_utc_ns": "last_rx_at"}  # names in JSON
+_TIMES = {"since_utc_ns": "since", "last_rx_utc_ns": "last_rx_at", "back_utc_ns": "back_at"}  # names in JSON

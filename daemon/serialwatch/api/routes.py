@@ -37,6 +37,7 @@ from serialwatch.api.parameters import (
     one_of,
     whole,
 )
+from serialwatch.api.release import ReleaseRoute
 from serialwatch.api.rights import Right
 from serialwatch.api.runs import RunRoutes
 from serialwatch.records import SEVERITIES, State
@@ -73,6 +74,7 @@ class Routes:
         self._bench = bench
         self._runs = RunRoutes(bench)
         self._ask = AskRoute(bench)
+        self._release = ReleaseRoute(bench, consoles)
         self._memories = MemoryRoutes(bench)
         self._consoles = consoles
         self._events = events
@@ -94,6 +96,7 @@ class Routes:
             Route("GET", "/v1/runs/{id}", view, self._runs.show),
             Route("POST", "/v1/runs/{id}/answer", annotate, self._runs.answer),
             Route("POST", "/v1/ask", view, self._ask.answer),
+            Route("GET", "/v1/answers", view, self._ask.stored),
             Route("GET", "/v1/memories", view, self._memories.list_memories),
             Route("GET", "/v1/memories/{id}", view, self._memories.why),
             Route("POST", "/v1/memories", annotate, self._memories.add),
@@ -101,6 +104,8 @@ class Routes:
             Route("POST", "/v1/memories/{id}/forget", annotate, self._memories.forget),
             Route("POST", "/v1/ports/{port}/send", write, self._send),
             Route("POST", "/v1/ports/{port}/reset", write, self._reset),
+            Route("POST", "/v1/ports/{port}/release", write, self._lend),
+            Route("POST", "/v1/ports/{port}/take_back", write, self._take_back),
             Route("POST", "/v1/ports/{port}/mark", annotate, self._mark),
             Route("POST", "/v1/incidents/{id}/resolve", annotate, self._resolve),
             Route("POST", "/v1/incidents/{id}/mute", annotate, self._mute),
@@ -111,6 +116,7 @@ class Routes:
         """End what lasts: followed events and logs."""
         self._logs.close()
         self._ask.close()
+        self._release.close()
         async with asyncio.TaskGroup() as tasks:
             for ws in self._followers:
                 tasks.create_task(goodbye(ws), name="events goodbye")
@@ -245,6 +251,14 @@ class Routes:
         entry = AuditEntry(caller.who, "reset", port.name, 0, {}, "ok")
         reset = await audited(self._bench, entry, self._bench.reset(port.name, caller.who))
         return _json({"port": port.name, "how": reset.how, "before_seq": reset.before_seq})
+
+    async def _lend(self, request: web.Request, caller: Caller) -> web.StreamResponse:
+        port = self._port(request.match_info["port"])
+        return await self._release.release(request, port, caller)
+
+    async def _take_back(self, request: web.Request, caller: Caller) -> web.StreamResponse:
+        port = self._port(request.match_info["port"])
+        return await self._release.take_back(request, port, caller)
 
     async def _mark(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         port = self._port(request.match_info["port"])

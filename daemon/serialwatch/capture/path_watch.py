@@ -14,7 +14,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from serialwatch_drivers.device import parse_device
-from serialwatch_drivers.identity import Identity, identify, is_twin, resolve
+from serialwatch_drivers.identity import (
+    DEV,
+    SYSFS,
+    TWINS,
+    Identity,
+    Twins,
+    identify,
+    is_twin,
+    resolve,
+)
 from serialwatch_drivers.port import PortError
 
 PRESENCE_S = 0.25  # the least that is waited for a device that is there but does not open
@@ -22,13 +31,12 @@ IDENTITY_S = 1.0  # between two looks whether a path still leads to what is open
 SAFETY_S = 2.0  # between two looks at folders that tell their changes; without that: PRESENCE_S
 SETTLE_S = 0.01  # between two looks while a folder changes all the time
 
-_DEV = Path("/dev")
 _IN_CREATE = 0x100
 _IN_MOVED_TO = 0x80
 _EVENT_BYTES = 65536
 
 
-async def appears(device: str, name: str, dev: Path = _DEV) -> None:
+async def appears(device: str, name: str, sysfs: Path = SYSFS, dev: Path = DEV) -> None:
     """Return when there is something at `device`: a path, `usb:` or `usbid:`.
 
     If it is there already, and yet does not open, in 0.25 s.
@@ -38,22 +46,55 @@ async def appears(device: str, name: str, dev: Path = _DEV) -> None:
         path = asked.body
         await _noticed(lambda: os.path.exists(path), _ancestors(Path(path)), f"path {name}")
     else:
-        await _noticed(lambda: _leads_somewhere(device), [dev], f"path {name}")
+        await _noticed(lambda: _leads_somewhere(device, sysfs, dev), [dev], f"path {name}")
 
 
-async def leads_elsewhere(path: str, opened: str, name: str, identity: Identity | None) -> None:
+Nodes = frozenset[tuple[str, int, int]]
+
+
+async def ttys_change(dev: Path, before: Nodes) -> None:
+    """Return when the ttys of adapters in `dev` are not `before` any more."""
+    await _noticed(lambda: tty_nodes(dev) != before, [dev], "discover")
+
+
+def tty_nodes(dev: Path) -> Nodes:
+    """Return the ttys of adapters that are in `dev`; one that is made anew is another one."""
+    found = []
+    with contextlib.suppress(OSError):
+        for name in os.listdir(dev):
+            if name.startswith(("ttyUSB", "ttyACM")):
+                with contextlib.suppress(OSError):  # it has just gone
+                    node = os.lstat(dev / name)
+                    found.append((name, node.st_ino, node.st_ctime_ns))
+    return frozenset(found)
+
+
+async def leads_elsewhere(
+    path: str, opened: str, name: str, identity: Identity | None = None, sysfs: Path = SYSFS
+) -> None:
     """Return when `path` leads to another device than the one that is open, `identity`.
 
     `opened` is the path behind it; without an identity what it leads to now counts as open. If the
     path is gone but not the device that is open, its link is on its way: nothing changes. Nor does
     anything if the link was taken over by another adapter that says it is the same.
     """
-    first = _Opened(path, opened, identity)
+    first = OpenedPath(path, opened, identity, sysfs)
     await _until(first.has_changed, IDENTITY_S, f"path {name}")
 
 
-class _Opened:
-    def __init__(self, path: str, opened: str, identity: Identity | None) -> None:
+class OpenedPath:
+    """A path that was opened; see `leads_elsewhere`."""
+
+    def __init__(
+        self,
+        path: str,
+        opened: str,
+        identity: Identity | None = None,
+        sysfs: Path = SYSFS,
+        twins: Twins = TWINS,
+    ) -> None:
+        self._sysfs = sysfs
+        self._twins = twins
         self._path = path
         self._opened = opened
         self._known = identity
@@ -61,20 +102,20 @@ class _Opened:
     def has_changed(self) -> bool:
         """Tell whether the device is another one than at the first call."""
         if self._known is None:
-            self._known = identify(self._opened)
-        now = identify(self._path)
+            self._known = identify(self._opened, self._sysfs)
+        now = identify(self._path, self._sysfs)
         if now == self._known:
             return False
-        own = identify(self._opened)
+        own = identify(self._opened, self._sysfs)
         if own != self._known:
             return True
         # It is still there; only its link is gone, or was taken over.
-        return now is not None and not is_twin(self._path, self._opened)
+        return now is not None and not is_twin(self._path, self._opened, self._sysfs, self._twins)
 
 
-def _leads_somewhere(device: str) -> bool:
+def _leads_somewhere(device: str, sysfs: Path, dev: Path) -> bool:
     try:
-        return bool(resolve(device))
+        return bool(resolve(device, sysfs, dev))
     except PortError as exc:
         return getattr(exc, "kind", "") != "absent"
 
@@ -94,8 +135,12 @@ async def _noticed(is_so: Callable[[], bool], folders: Sequence[Path], name: str
         watch = _FolderWatch(folders)
         try:
             earliest = time.monotonic() + (PRESENCE_S if is_so() else 0.0)
-            while not (is_so() and time.monotonic() >= earliest):
-                left_s = max(earliest - time.monotonic(), watch.arm())
+            while True:
+                left_s = watch.arm()  # before the look: what comes after it is told
+                if is_so():
+                    left_s = earliest - time.monotonic()
+                    if left_s <= 0:
+                        break
                 ready = _readable([stopped.fileno(), *watch.fds], left_s)
                 if ready and ready[0] == stopped.fileno():
                     return

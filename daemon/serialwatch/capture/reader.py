@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Literal, Protocol
 
 from serialwatch.capture.path_watch import PRESENCE_S, appears, leads_elsewhere
@@ -20,7 +21,7 @@ from serialwatch.store.log_format import Cut, Kind, Place
 from serialwatch.store.log_items import Chunk, Gap, Item, NewFile, Note
 from serialwatch_drivers.device import parse_device
 from serialwatch_drivers.find import find_opener
-from serialwatch_drivers.identity import Identified
+from serialwatch_drivers.identity import DEV, SYSFS, Identified
 from serialwatch_drivers.port import (
     Opener,
     Port,
@@ -41,6 +42,7 @@ PARTIAL_NS = 100_000_000  # an unfinished line is shown when it stands still for
 FIRST_WAIT_S = 0.25  # before the next try to open; doubles up to the last
 BUSY_WAIT_S = 1.0  # the first wait if another program has the port: it will not be done at once
 LAST_WAIT_S = 5.0
+REMOTE_WAIT_S = 2.0  # the longest before the next try to connect: nothing tells when to
 RIGHTS_S = 2.0  # udev sets group and mode of a device some time after it has appeared
 RIGHTS_RETRY_S = 0.1
 POLL_S = 1.0  # between two readings of the error counters
@@ -51,6 +53,7 @@ FLAP_S = 30.0
 FLAP_WAIT_S = 5.0  # a flapping port is left alone so long after each loss
 STEADY_S = 10.0  # open for so long it is no longer flapping
 _TTYS = ("tty", "usb", "usbid")
+_REMOTE = ("socket", "rfc2217")
 
 
 class Sink(Protocol):
@@ -87,6 +90,9 @@ class Reader:
         ring: Ring,
         sink: Sink,
         open_device: Opener | None = None,
+        *,
+        sysfs: Path = SYSFS,
+        dev: Path = DEV,
     ) -> None:
         self.name = name
         self.device = device
@@ -105,6 +111,8 @@ class Reader:
         self._ring = ring
         self._sink = sink
         self._open_device = open_device
+        self._sysfs = sysfs
+        self._dev = dev
         self._splitter = Splitter(self._eol)
         self._last_mono_ns = 0  # of the last byte
         self._last_utc_ns = 0
@@ -123,10 +131,11 @@ class Reader:
     @property
     def has_bit_rate(self) -> bool:
         """Whether the device is a serial port, which has one, and not a program or a file."""
-        try:
-            return parse_device(self.device).scheme in _TTYS
-        except PortOpenError:
-            return False
+        return self._scheme in (*_TTYS, "rfc2217")
+
+    @property
+    def _scheme(self) -> str:
+        return parse_device(self.device).scheme
 
     def partial(self) -> bytes:
         """Return the unfinished line."""
@@ -145,6 +154,15 @@ class Reader:
                 await asyncio.sleep(FLAP_WAIT_S if self._is_flapping else FIRST_WAIT_S)
         finally:
             self._end_file(Cut.STOP)
+
+    def lend(self, words: str) -> None:
+        """Note that another program is to have the device; `keep_open` ends, or has ended."""
+        self._down_since_s = time.monotonic()
+        self._set_state("released", words)
+
+    def take_back(self) -> None:
+        """Note that `keep_open` begins again."""
+        self._set_state("opening")
 
     def number_from(self, seq: int, boot: int) -> None:
         """Give lines their numbers: first those that came already, then all that come."""
@@ -351,20 +369,21 @@ class Reader:
                     self._is_flapping = False  # now it is simply gone
                 if not self._is_flapping:
                     self._set_state(exc.kind, exc.problem, exc.holder)
-                if exc.kind == "absent":
+                is_remote = self._scheme in _REMOTE
+                if exc.kind == "absent" and not is_remote:
                     await self._wait_until_there()
                 else:
                     await asyncio.sleep(wait_s * random.uniform(0.9, 1.1))
-                    wait_s = min(2 * wait_s, LAST_WAIT_S)
+                    wait_s = min(2 * wait_s, REMOTE_WAIT_S if is_remote else LAST_WAIT_S)
                 continue
             self._count_open("ok")
             return port
 
     async def _wait_until_there(self) -> None:
-        if not self.has_bit_rate:
+        if self._scheme not in _TTYS:
             await asyncio.sleep(PRESENCE_S)
             return
-        await appears(self.device, self.name)
+        await appears(self.device, self.name, self._sysfs, self._dev)
         self._appeared_s = time.monotonic()
         await asyncio.sleep(self._options.open_delay_s)
 
@@ -464,12 +483,12 @@ class Reader:
 
     async def _watch_path(self, port: Port) -> None:
         """Give up the port if its path leads to another device."""
-        if not self.has_bit_rate:
+        if self._scheme not in _TTYS:
             return
         name = parse_device(self.device)
         path = name.body if name.scheme == "tty" else port.device
         identity = port.identity if isinstance(port, Identified) else None
-        await leads_elsewhere(path, port.device, self.name, identity)
+        await leads_elsewhere(path, port.device, self.name, identity, self._sysfs)
         self._on_lost(PortLostError(self.device, "the path leads to another device now"))
 
     def _set_up(self, port: Port) -> None:
@@ -485,7 +504,11 @@ class Reader:
         if (state, problem, holder) == (self.state, self.problem, self.holder):
             return
         # Of an absent port it is enough to know it once.
-        if state != "up" and (state != self.state or state not in ("absent", "flapping")):
+        if state == "released":
+            log.info("%s: %s: %s", self.name, state, problem)
+        elif state not in ("up", "opening") and (
+            state != self.state or state not in ("absent", "flapping")
+        ):
             log.warning("%s: %s: %s", self.name, state, problem)
         if state != self.state:
             self.since_utc_ns = time.time_ns()

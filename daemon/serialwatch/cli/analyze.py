@@ -237,7 +237,7 @@ def _bar(name: str, log: SavedLog) -> Iterator[Callable[[int], None]]:
         TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(),
         TimeRemainingColumn(),
     )  # fmt: skip
-    # A `^C` that the terminal shows behind the bar must not wrap: what is above stays on the screen.
+    # A `^C` that is shown behind the bar must not wrap: the row above would stay on the screen.
     err.width = max(err.width - _CTRL_C_WIDTH, _CTRL_C_WIDTH)
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(shorten(shown_name(name), 30), total=log.stored_bytes)

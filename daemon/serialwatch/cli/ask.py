@@ -9,7 +9,7 @@ import click
 from rich.cells import cell_len
 from rich.text import Text
 
-from serialwatch.cli.client import find_daemon
+from serialwatch.cli.client import Daemon, find_daemon
 from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
 from serialwatch.cli.options import json_option, socket_option
 from serialwatch.cli.tables import (
@@ -23,27 +23,32 @@ from serialwatch.cli.tables import (
 )
 from serialwatch.cli.times import clock, local_now
 from serialwatch.records import Conclusion, Report
-from serialwatch.wire import Json, report_from_json
+from serialwatch.wire import Json, report_from_json, utc_ns
 
 MAX_QUESTION = 2_000  # characters, as the daemon takes them
-_STEP = 40  # columns of what was called, where there are many
+_STEP = 46  # columns of what was called, where there are many
 _TOLD = 24  # columns of what it found
 _LABEL = 14  # columns of the names below the answer
 _SHOWN = 12  # lines of the log below an answer
 
 
 @click.command()
-@click.argument("question", metavar="QUESTION...", nargs=-1, required=True)
+@click.argument("question", metavar="QUESTION", nargs=-1)
 @click.option("-p", "--port", "named", help="The port it is about.")
+@click.option("--stored", is_flag=True, help="Earlier answers; with the id of one, all of it.")
 @json_option
 @socket_option
-def ask(question: tuple[str, ...], named: str | None, as_json: bool, socket: str | None) -> int:
+def ask(
+    question: tuple[str, ...], named: str | None, stored: bool, as_json: bool, socket: str | None
+) -> int:
     """Ask about the bench: `serialwatch ask "why did dut1 reboot last night?" [PORT]`.
 
     Each skill that is called is told as it happens, then comes the answer; [dut1:L48212] is a line
     of the log that shows it. Without a model rules answer what they can: what happened, why,
     how often, which boards, the last boot, what changed, what was printed, an incident.
     """
+    if stored:
+        return _show_stored(find_daemon(socket), question, as_json)
     text, port = _split(question, named)
     now = local_now()
     offset = now.utcoffset()
@@ -61,6 +66,7 @@ def ask(question: tuple[str, ...], named: str | None, as_json: bool, socket: str
             click.echo(json.dumps(message))
         if kind == "step" and not as_json:
             out.print(step_line(message, width_of(out)))
+            out.file.flush()  # also in a pipe: it may take a minute until the next one
         elif kind == "answer":
             if not as_json:
                 for line in answer_lines(message, width_of(out)):
@@ -70,6 +76,37 @@ def ask(question: tuple[str, ...], named: str | None, as_json: bool, socket: str
             hint = f": {safe(message['hint'])}" if message.get("hint") else ""
             raise CliError(f"not answered: {safe(message['message'])}{hint}")
     raise CliError("the daemon ended before it could answer: ask again")
+
+
+def _show_stored(daemon: Daemon, words: tuple[str, ...], as_json: bool) -> int:
+    if len(words) > 1:
+        raise CliError("--stored takes the id of one answer, or nothing", WRONG_USE)
+    session = words[0] if words else None
+    found = daemon.get("/v1/answers", {"session": session})["answers"]
+    if as_json:
+        click.echo(json.dumps({"answers": found}, indent=2))
+        return 0
+    out = console()
+    width = width_of(out)
+    if not found:
+        if session:
+            hint = "`serialwatch ask --stored` lists those that there are"
+            raise CliError(f"no answer {safe(session)!r}: {hint}")
+        out.print('no answers yet: ask, e.g. `serialwatch ask "what happened last night?"`')
+        return 0
+    if session:
+        out.print(safe(found[0]["question"]))
+        for line in answer_lines(found[0], width):
+            out.print(line)
+        return 0
+    now = local_now()
+    for row in found:
+        at = clock(utc_ns(row["asked_at"]), now)
+        for line in wrapped(f"{row['session_id']}  {at}  ", safe(row["question"]), width):
+            out.print(line)
+        for line in wrapped("    ", safe(row["report"]["title"]), width):
+            out.print(line)
+    return 0
 
 
 def _split(words: tuple[str, ...], named: str | None) -> tuple[str, str]:
@@ -96,13 +133,11 @@ def step_line(step: Json, width: int | None) -> Text:
     style = "" if step["status"] == "success" else "yellow"
     if width is None:
         return Text.assemble(called, "   ", (told, style), f"   {took}")
-    room = max(width - cell_len(took) - 2, 20)
+    room = max(width - max(cell_len(took), 6) - 2, 20)
     left = max(min(_STEP, room - _TOLD - 3), 12)
-    if cell_len(called) > left:
-        left = min(cell_len(called), max(left, room - 3 - min(cell_len(told), _TOLD)))
     called = shorten(called, left)
     told = shorten(told, max(room - left - 3, 8))
-    gap = " " * max(room - left - 3 - cell_len(told), 0)
+    gap = " " * max(width - left - 3 - cell_len(told) - cell_len(took) - 2, 0)
     pad = " " * (left - cell_len(called))
     return Text.assemble(called, pad, "   ", (told, style), gap, "  ", took)
 
@@ -114,7 +149,7 @@ def answer_lines(message: Json, width: int | None) -> Iterator[Text]:
     style = SEVERITY_STYLES[report.severity] or "bold"
     same = [c for c in report.conclusions if c.claim.rstrip(".") == report.title.rstrip(".")]
     title = safe(report.title)
-    if same and same[0].evidence:
+    if same:
         title += f" [{_refs(same[0])}]".replace(" ", KEPT_SPACE).replace(KEPT_SPACE, " ", 1)
     yield from wrapped("", title, width, style)
     for told in report.conclusions:

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote, urlencode
@@ -47,6 +48,28 @@ class Daemon:
     def post_rows(self, address: str, body: Mapping[str, Any]) -> Iterator[Json]:
         """Have something done that is told row by row, with a row every few seconds at least."""
         yield from self._rows("POST", address, json.dumps(body), limit_s=ANSWER_LIMIT_S)
+
+    @contextmanager
+    def held(
+        self, address: str, body: Mapping[str, Any]
+    ) -> Iterator[tuple[socket.socket, http.client.HTTPResponse]]:
+        """Ask for something that lasts as long as its connection; raises as `get` does."""
+        connection = self._connect()
+        try:
+            connection.request("POST", address, json.dumps(body))
+            answer = connection.getresponse()
+            if answer.status >= 400:
+                raise _refused(answer.read())
+            assert connection.sock is not None
+            connection.sock.settimeout(None)
+        except (OSError, http.client.HTTPException) as exc:
+            connection.close()
+            raise _broken(self.path, exc) from exc
+        except CliError:
+            connection.close()
+            raise
+        with closing(connection), closing(answer):
+            yield connection.sock, answer
 
     def _rows(
         self, method: str, address: str, body: str | None, limit_s: float | None

@@ -56,7 +56,9 @@ def check(path: Path | None, named: Path | None, ports: tuple[str, ...], as_json
         return 0
     count = len(loaded.port)
     words = f"{count} port{'' if count == 1 else 's'}"
-    if not count:
+    if loaded.discover:
+        words += f" and those of {', '.join(f'[discover.{name}]' for name in loaded.discover)}"
+    elif not count:
         words = 'no ports yet: add [port.dut1] with device = "/dev/serial/by-id/…"'
     click.echo(f"{_where(path)}: good, {words}")
     return 0
@@ -87,6 +89,8 @@ def as_toml(loaded: Config) -> str:
         lines += ["[[notify]]", *_keys(notify), ""]
     for name, port in body["port"].items():
         lines += [f"[port.{name}]", *_keys(port), ""]
+    for name, pattern in body["discover"].items():
+        lines += [f"[discover.{name}]", *_keys(pattern), ""]
     return "\n".join(lines)
 
 

@@ -23,10 +23,11 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}".encode()
 _SCREEN_CONTROLS = rb"\x07-\x0a\x0d"  # BEL, BS, TAB, LF, CR
 _LINE_CONTROLS = rb"\x09"  # TAB
 
-# Characters that reorder or hide what stands around them.
-_STEERING = frozenset(
-    (*range(0x80, 0xA0), 0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-)
+# Characters that reorder or hide what stands around them, begin a line, or are letters unseen.
+_STEERING = frozenset((
+    *range(0x80, 0xA0), 0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A),
+    *range(0xE0000, 0xE0080),
+))  # fmt: skip
 
 
 class Allowed(Enum):

@@ -38,14 +38,17 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
         Command("report", "serialwatch.cli.report:report", "what was found out about a fault"),
         Command("ask", "serialwatch.cli.ask:ask", "a question, answered as it is found out"),
         Command("runs", "serialwatch.cli.runs:runs", "what the agent did, round by round"),
+        Command("memory", "serialwatch.cli.memory:memory", "what the bench remembers, and why"),
         Command("analyze", "serialwatch.cli.analyze:analyze", "a saved log, without a daemon"),
     ),
     "Boards": (
         Command("mark", "serialwatch.cli.mark:mark", "set a marker in a log"),
         Command("send", "serialwatch.cli.send:send", "send text or bytes to a port"),
         Command("reset", "serialwatch.cli.reset:reset", "reset a board"),
+        Command("release", "serialwatch.cli.release:release", "lend a port, e.g. for flashing"),
     ),
     "Setting up": (
+        Command("doctor", "serialwatch.cli.doctor:doctor", "what is wrong with this PC's set-up"),
         Command("rules", "serialwatch.cli.rules:rules", "check, list and explain fault rules"),
         Command(
             "skills", "serialwatch.cli.skills:skills", "the agent's skills: list, check, run, test"

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 import click
 
-from serialwatch.api.bench import PortView, port_from_json
+from serialwatch.api.bench import PortView, port_from_json, port_to_json
 from serialwatch.cli.client import find_daemon
 from serialwatch.cli.options import json_option, socket_option
 from serialwatch.cli.tables import Column, Row, amount, console, safe, table, width_of
 from serialwatch.cli.times import span
+from serialwatch.verdict import judged
 
 _COLUMNS = (
     Column("PORT"),
@@ -68,8 +69,9 @@ def why_not_up(view: PortView) -> str:
 
 def _row(view: PortView, now_utc_ns: int) -> Row:
     lines = view.rx_lines
-    is_up = view.state == "up"
-    state = f"up {_since(view.since_utc_ns, now_utc_ns)}" if is_up else view.state
+    state: str = view.state
+    if state in ("up", "released"):
+        state += f" {_since(view.since_utc_ns, now_utc_ns)}"
     cells = (
         view.name,
         state,
@@ -81,8 +83,27 @@ def _row(view: PortView, now_utc_ns: int) -> Row:
         f"#{view.boot}" if view.boot else "-",
         f"{view.open_incidents} open" if view.open_incidents else "-",
     )
-    notes = [why_not_up(view), f"log: {safe(view.log_problem)}" if view.log_problem else ""]
+    notes = [
+        why_not_up(view),
+        _back(view, now_utc_ns),
+        _where(view),
+        f"log: {safe(view.log_problem)}" if view.log_problem else "",
+    ]
     return Row(cells, note="; ".join(filter(None, notes)))
+
+
+def _where(view: PortView) -> str:
+    """Return where the fault of an open port lies, "" if nothing says that there is one."""
+    verdict = judged(port_to_json(view))
+    if view.state != "up" or verdict["is_weak"] or view.log_problem:
+        return ""
+    return safe(f"board, cable or PC? {verdict['place']}: {verdict['text']}")
+
+
+def _back(view: PortView, now_utc_ns: int) -> str:
+    if not view.back_utc_ns:
+        return ""
+    return f"comes back in {span(max(0, view.back_utc_ns - now_utc_ns) / 1e9)}"
 
 
 def _errors(view: PortView) -> str:

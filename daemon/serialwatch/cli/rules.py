@@ -31,6 +31,7 @@ from serialwatch.triggers.check import check_rules, detector_sentence, explain_r
 from serialwatch.triggers.patterns import compile_pattern
 from serialwatch.triggers.ruleset import RuleSet
 
+_LABEL_WIDTH = 13  # columns of an explanation before what it says
 _COLUMNS = (
     Column("ID"),
     Column("SEVERITY"),
@@ -155,8 +156,8 @@ def explain(rule: str, as_json: bool) -> None:
     out = console()
     for line in explain_rule(loaded, rule).split("\n"):
         text = safe(line)
-        lead = text[: len(text) - len(text.lstrip())]
-        for row in wrapped(lead, text.lstrip(), width_of(out)):
+        lead = text[:_LABEL_WIDTH] if text.startswith("  ") else ""
+        for row in wrapped(lead, text.removeprefix(lead), width_of(out)):
             out.print(row)
 
 

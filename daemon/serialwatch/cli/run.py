@@ -48,7 +48,7 @@ def run(path: Path | None, ports: tuple[str, ...], verbose: bool) -> int:
 
     try:
         config = load()
-        if not config.port:
+        if not config.port and not config.discover:
             raise TomlError(
                 ["no port to watch: name one, e.g. serialwatch run --port dut1=/dev/ttyUSB0"]
             )

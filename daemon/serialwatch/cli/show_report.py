@@ -9,6 +9,8 @@ from datetime import datetime
 from rich.cells import cell_len
 from rich.text import Text
 
+from serialwatch.cli.markdown import fenced, inert
+from serialwatch.cli.report_context import Stretch, context_lines
 from serialwatch.cli.tables import KEPT_SPACE, SEVERITY_STYLES, safe, shorten, wrapped
 from serialwatch.cli.times import clock, exact, local
 from serialwatch.records import Conclusion, NextStep, Outcome, Report, TimelineEntry
@@ -43,17 +45,29 @@ class About:
     shown: str = ""  # in place of the port, e.g. the file and the line
 
 
-def report_lines(report: Report, about: About, now: datetime, width: int | None) -> list[Text]:
-    """Return the report as lines of at most `width` columns; None: nothing is cut or wrapped."""
+def report_lines(
+    report: Report,
+    about: About,
+    now: datetime,
+    width: int | None,
+    context: Sequence[Stretch] = (),
+) -> list[Text]:
+    """Return the report as lines of at most `width` columns; None: nothing is cut or wrapped.
+
+    `context` has the cited lines with those around them, if they are to be shown.
+    """
     lines = [_heading(report, about, now), *_title(report, width)]
     if report.timeline:
         lines += [Text(), Text("What happened", "bold"), *_timeline(report, about, now, width)]
     if report.conclusions:
         lines += [Text(), Text("Conclusions", "bold")]
         for number, conclusion in enumerate(report.conclusions, 1):
-            refs = f"[{_refs(conclusion, about.port)}]".replace(" ", KEPT_SPACE)
+            refs = f"[{_refs(conclusion, report, about.port)}]".replace(" ", KEPT_SPACE)
             words = f"{safe(conclusion.claim)}   {refs}"
             lines += wrapped(f"  {number}. ", words, width)
+    if context:
+        lines += [Text(), Text("Cited lines", "bold")]
+        lines += context_lines(report, context, now, width)
     lines.append(Text())
     for label, items in _facts(report, about, now):
         name = label
@@ -63,33 +77,47 @@ def report_lines(report: Report, about: About, now: datetime, width: int | None)
     return lines
 
 
-def report_markdown(report: Report, about: About, now: datetime) -> str:
-    """Return the report as Markdown, for an issue tracker or a chat."""
+def report_markdown(
+    report: Report, about: About, now: datetime, context: Sequence[Stretch] = ()
+) -> str:
+    """Return the report as Markdown, for an issue tracker or a chat; see `markdown`."""
     out = [
-        f"## {_md(report.title)}",
+        f"## {inert(report.title)}",
         "",
-        f"{_md(_heading(report, about, now).plain)} · "
+        f"{inert(_heading(report, about, now).plain)} · "
         f"confidence {report.confidence:.1f}, {report.verdict}",
         "",
     ]
     if report.timeline:
-        out += ["### What happened", "", "```"]
-        out += [line.plain.rstrip() for line in _timeline(report, about, now, None)]
-        out += ["```", ""]
+        out += ["### What happened", ""]
+        out += fenced(line.plain.rstrip() for line in _timeline(report, about, now, None))
+        out.append("")
     if report.conclusions:
         out += ["### Conclusions", ""]
         for number, conclusion in enumerate(report.conclusions, 1):
-            out.append(f"{number}. {_md(conclusion.claim)} [{_refs(conclusion, about.port)}]")
+            refs = _refs(conclusion, report, about.port)
+            out.append(f"{number}. {inert(conclusion.claim)} {inert(f'[{refs}]')}")
         out.append("")
+    if cited := _cited_lines(report, context, now):
+        out += ["### Cited lines", "", *fenced(cited), ""]
     for label, items in _facts(report, about, now):
         if len(items) == 1:
-            out.append(f"- **{label}**: {_md(items[0])}")
+            out.append(f"- **{label}**: {inert(items[0])}")
         else:
             out.append(f"- **{label}**:")
             out += [
-                f"  {mark.replace('·', '-')}{_md(item)}" for mark, item in _listed(label, items)
+                f"  {mark.replace('·', '-')}{inert(item)}" for mark, item in _listed(label, items)
             ]
     return "\n".join(out) + "\n"
+
+
+def _cited_lines(report: Report, context: Sequence[Stretch], now: datetime) -> list[str]:
+    """Return the cited lines for whoever has no log at hand: those that were not shown above."""
+    if context:
+        return [line.plain.rstrip() for line in context_lines(report, context, now, None)]
+    shown = {(entry.port, entry.seq) for entry in report.timeline}
+    cited = {(e.port, e.seq): e for c in report.conclusions for e in c.evidence}
+    return [f"{e.ref}  {safe(e.quote)}" for at, e in cited.items() if at not in shown]
 
 
 def _heading(report: Report, about: About, now: datetime) -> Text:
@@ -156,12 +184,14 @@ def _note(entry: TimelineEntry) -> str:
     return note if not note or note.startswith("boot ") else f"← {note}"
 
 
-def _refs(conclusion: Conclusion, port: str) -> str:
+def _refs(conclusion: Conclusion, report: Report, port: str) -> str:
     lines = " ".join(
         f"L{evidence.seq}" if evidence.port == port else evidence.ref
         for evidence in conclusion.evidence
     )
     parts = [lines] if lines else []
+    numbers = {other.id: n for n, other in enumerate(report.conclusions, 1)}
+    parts += [f"from {numbers[name]}" for name in conclusion.rests_on if name in numbers]
     parts += [f"knowledge {safe(page)}" for page in conclusion.knowledge]
     parts += [f"result {safe(result)}" for result in conclusion.results]
     return ", ".join(parts) or "no evidence"
@@ -192,6 +222,8 @@ def _facts(report: Report, about: About, now: datetime) -> Iterator[tuple[str, l
         yield "Seen before", [_seen(about.seen_before, now)]
     if report.next_steps:
         yield _IN_ORDER, [*map(_step, report.next_steps)]
+    if report.conclusions or report.claims.dropped:
+        yield "Checked", [_checked(report)]
     yield "Made by", [_made_by(report)]
     if not about.is_on_disk:
         yield "Stored", ["not on disk yet: the log or the database cannot be written"]
@@ -214,6 +246,17 @@ def _seen(earlier: Sequence[Earlier], now: datetime) -> str:
     return f"{times} on this bench: {', '.join(named)}{more}"
 
 
+def _checked(report: Report) -> str:
+    """Tell what the verifier let pass, and what it did not."""
+    kept, dropped = len(report.conclusions), report.claims.dropped
+    words = "1 claim" if kept == 1 else f"{kept or 'no'} claims"
+    words += ", against the lines cited"
+    if dropped:
+        verb = "is" if dropped == 1 else "are"
+        words += f"; {dropped} more had no evidence there and {verb} left out"
+    return words
+
+
 def _made_by(report: Report) -> str:
     cost = report.cost
     parts = [f"the {report.made_by}" if report.made_by == "offline analyst" else report.made_by]
@@ -230,9 +273,6 @@ def _made_by(report: Report) -> str:
         words += f"; no model was asked{reason}"
     elif cost.reason:
         words += f"; {safe(cost.reason)}"
-    if report.claims.dropped:
-        claims = "1 claim" if report.claims.dropped == 1 else f"{report.claims.dropped} claims"
-        words += f"; {claims} without evidence dropped"
     return words + (f"; revision {report.revision}" if report.revision > 1 else "")
 
 
@@ -253,8 +293,3 @@ def _long_span(seconds: float) -> str:
     if whole < 86400:
         return f"{whole // 3600} h {whole % 3600 // 60} min"
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
-
-
-def _md(text: str) -> str:
-    """Keep Markdown from taking what a board printed for markup."""
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|" else c for c in safe(text))

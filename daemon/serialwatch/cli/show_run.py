@@ -113,7 +113,8 @@ def _heading(body: Json, now: datetime, width: int | None) -> Iterator[Text]:
     words = words or safe(status)
     yield from wrapped("", f"{words}; {', '.join(costs)}", width, _STYLES.get(status, ""))
     if run["reason"]:
-        yield from wrapped("because ", safe(run["reason"]), width)
+        first = "because " if run["kind"] == "model" else "no model was asked: "
+        yield from wrapped(first, safe(run["reason"]), width)
     for report in body.get("reports", ()):
         ref = f"serialwatch report {report['incident']} --revision {report['revision']}"
         yield from wrapped("→ ", f"{safe(report['title'])}   `{ref}`", width)

@@ -153,7 +153,8 @@ class Trial(Pipeline):
             within = rule.needs.within_lines
             if not self._somewhere(rule.needs.match, seq - within, seq + within, but=seq):
                 wanted = " or ".join(f"`{p}`" for p in rule.needs.match)
-                return "needs", f"`needs` {wanted} within {within} line{'s'[: within != 1]}; no line there matches"
+                lines = f"{within} line{'s'[: within != 1]}"
+                return "needs", f"`needs` {wanted} within {lines}; no line there matches"
         if sharper := self._sharper(rule, seq):
             return "sharper", f"{sharper}, which is sharper, takes the line"
         if is_text_command(view.text):
@@ -166,8 +167,8 @@ class Trial(Pipeline):
             )
         if rule.count:
             return "count", (
-                f"`count`: {rule.count.n} hits of one key within {rule.count.in_s:g} s count as one, "
-                "fewer as none"
+                f"`count`: {rule.count.n} hits of one key within {rule.count.in_s:g} s "
+                "count as one, fewer as none"
             )
         return "replay", "the line repeats what was printed before (dmesg, an echo)"
 

@@ -19,6 +19,7 @@ from serialwatch.service.faults import PHASES, Faults, Phase
 from serialwatch.service.memories import save_run, take_memory
 from serialwatch.service.model_use import take_answer, take_endpoint, take_spent
 from serialwatch.service.questions import Questions
+from serialwatch.service.run_counts import count_run
 from serialwatch.service.runs import ANSWERED, answer_waiting, take_inquiry
 from serialwatch.store import incidents as incident_rows
 from serialwatch.store import memories as memory_rows
@@ -303,20 +304,5 @@ class AgentDesk:
 
     async def _take_trace(self, trace: run_rows.Trace) -> None:
         """Store what is new of a run, and count it: what is not stored will be sent again."""
-        await self._db.run(partial(save_run, trace=trace, now_utc_ns=time.time_ns()))
-        metrics = self._metrics
-        for call in trace.skill_calls:
-            metrics.skill_calls.labels(call.skill, call.status).inc()
-            metrics.skill_seconds.labels(call.skill).observe(call.elapsed_ms / 1000)
-            if call.error_code == "invalid_args":
-                metrics.param_errors.labels(call.skill).inc()
-        for turn in trace.rounds:
-            metrics.llm_requests.labels("ok" if turn.outcome != "error" else "error").inc()
-            metrics.llm_seconds.observe(turn.latency_ms / 1000)
-            metrics.llm_tokens.labels("prompt").inc(turn.prompt_tokens)
-            metrics.llm_tokens.labels("completion").inc(turn.completion_tokens)
-        if trace.run.ended_utc_ns is not None and trace.run.exit_status != "waiting":
-            for skill in trace.run.state.get("offered", ()):
-                metrics.skill_offered.labels(skill).inc()
-            for skill in trace.run.state.get("cited", ()):
-                metrics.skill_cited.labels(skill).inc()
+        fresh = await self._db.run(partial(save_run, trace=trace, now_utc_ns=time.time_ns()))
+        count_run(self._metrics, trace, fresh)

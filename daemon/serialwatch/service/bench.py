@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +16,7 @@ from typing import Literal, TypeVar
 from serialwatch.api.bench import (
     AuditEntry,
     BenchError,
+    HostMessage,
     IncidentFilter,
     IncidentView,
     PortView,
@@ -27,6 +28,7 @@ from serialwatch.metrics import CONTENT_TYPE, Metrics
 from serialwatch.records import SEVERITIES, Incident, IncidentChange, Marker, Report
 from serialwatch.service.agent_desk import AgentDesk
 from serialwatch.service.faults import Faults
+from serialwatch.service.loans import Lent, Loans
 from serialwatch.service.memories import ServiceMemories
 from serialwatch.service.ports import BenchPort, Ports
 from serialwatch.service.questions import Questions
@@ -43,6 +45,8 @@ from serialwatch_drivers.port import PortError, PortWriteError
 T = TypeVar("T")
 
 RESET_LIMIT_S = 30.0  # of a command that resets a board
+MAX_HOST_MESSAGES = 5
+HOST_MESSAGES_NS = 3_600_000_000_000  # what the kernel said before is history
 SENT_KEPT = 20  # sends a port that a report may name
 
 
@@ -70,6 +74,7 @@ class ServiceBench:
         problems: Callable[[], Sequence[str]],
         marked: Callable[[Marker], None],
         stepped: Callable[[str, Json], None],
+        loans: Loans,
     ) -> None:
         self._log_dir = log_dir
         self._db = db
@@ -81,6 +86,8 @@ class ServiceBench:
         self._renderer = renderer
         self._problems = problems
         self._marked = marked
+        self._loans = loans
+        loans.mark = self.mark
         self.runs = ServiceRuns(db, self.render, faults.take_queue_id, desk.go_on, self.audit)
         self.memories = ServiceMemories(
             db, self.render, log_dir, desk.count_memories, self.audit
@@ -248,6 +255,22 @@ class ServiceBench:
             done.append(" and ".join(lines) + (f" for {step.ms} ms" if step.ms else ""))
         return Reset(before_seq, ", ".join(done))
 
+    async def release(self, port: str, who: Who, words: str, ttl_s: float | None) -> Lent:
+        """Close a port and keep it closed: for `ttl_s`, or until `give_back`."""
+        return await self._loans.lend(port, who, words, ttl_s)
+
+    def give_back(self, loan: Lent) -> None:
+        """Note that a borrower is done: the port is opened again."""
+        self._loans.give_back(loan)
+
+    def leave(self, loan: Lent) -> None:
+        """Note that a borrower is out of sight, not done."""
+        self._loans.leave(loan)
+
+    async def take_back(self, port: str, who: Who) -> None:
+        """Open a released port again, whoever has it."""
+        await self._loans.take_back(port, who)
+
     async def mark(self, port: str, kind: str, text: str, who: Who) -> Marker:
         """Set a marker before the next line."""
         found = self._known(port)
@@ -391,7 +414,16 @@ class ServiceBench:
             lost_bytes=dict(stats.lost_bytes),
             uart_errors=dict(stats.uart_errors),
             log_problem=self._writer.problems.get(name, ""),
+            back_utc_ns=self._loans.back_utc_ns(name),
+            others=port.others,
+            host_messages=_lately(port.host_messages),
         )
+
+
+def _lately(messages: Iterable[HostMessage]) -> Sequence[HostMessage]:
+    """Return the newest messages of the last hour."""
+    from_ns = time.time_ns() - HOST_MESSAGES_NS
+    return tuple(m for m in messages if m.utc_ns >= from_ns)[-MAX_HOST_MESSAGES:]
 
 
 def _is_wanted(incident: Incident, wanted: IncidentFilter) -> bool:

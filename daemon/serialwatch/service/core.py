@@ -29,7 +29,10 @@ from serialwatch.service.agent_desk import AgentDesk
 from serialwatch.service.agent_link import AgentHungError
 from serialwatch.service.beats import Beats, check_threads
 from serialwatch.service.bench import ServiceBench
+from serialwatch.service.discovery import Discovery
 from serialwatch.service.faults import Faults
+from serialwatch.service.host import HostWatch
+from serialwatch.service.loans import Loans
 from serialwatch.service.look_up import look_up
 from serialwatch.service.ports import Ports
 from serialwatch.service.rules import RuleBook
@@ -56,6 +59,7 @@ T = TypeVar("T")
 
 TICK_S = 0.05
 SECOND_S = 1.0
+START_BEAT_USEC = 20_000_000  # while starting: systemd is to wait so long for the next sign of life
 RULES_SETTLE_S = 0.2  # packs that stay the same so long are written to the end
 THREADS = ("log-writer", "log-fsync", "sqlite")  # must run as long as we do
 KEEP_ROWS_DAYS = 30  # of runs, their rounds and results
@@ -100,6 +104,7 @@ class Service:
         self._ports = Ports(
             state / "log", self._db, self._writer, self._faults, self, self._in_renderer
         )
+        self._loans = Loans(state / "loans.json", self._ports, self._in_renderer)
         self._bench = ServiceBench(
             state / "log",
             self._db,
@@ -112,8 +117,11 @@ class Service:
             self.problems,
             self._on_marker,
             self._on_step,
+            self._loans,
         )
         self._desk.bench = self._bench
+        self._discovery = Discovery(self._ports, self._in_renderer)
+        self._host = HostWatch(self._ports, self._bench.mark, self._tell_state, self._in_renderer)
         self._api: ApiServer | None = None
         self._upkeep = Upkeep(
             {"retention": self._prune},
@@ -163,6 +171,10 @@ class Service:
 
     def on_state(self, port: str) -> None:
         """Tell that the state of a port has changed."""
+        self._host.on_state(port)
+        self._tell_state(port)
+
+    def _tell_state(self, port: str) -> None:
         if self._api is not None:
             self._api.on_state(port)
 
@@ -215,6 +227,7 @@ class Service:
     # Start and end
 
     async def _run_tasks(self) -> None:
+        self._loans.restore()
         async with asyncio.TaskGroup() as tasks:
             for port in self._config.port.values():
                 self._metrics.port_added(port.name)
@@ -225,6 +238,8 @@ class Service:
                 tasks.create_task(self._each_second(), name="second"),
                 tasks.create_task(self._reloads(tasks), name="reload"),
                 tasks.create_task(self._watch_rules(), name="rules"),
+                tasks.create_task(self._discover(tasks), name="discover"),
+                tasks.create_task(self._loans.run(tasks), name="loans"),
             ]
             await self._stopped.wait()
             for task in running:
@@ -234,6 +249,12 @@ class Service:
 
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
         """Do what follows once the ports are read: numbers, rules, agent, people."""
+        if self._config.discover:
+            await self._discovery.look(self._config)
+            before, self._config = self._config, self._discovery.extended(self._config)
+            for name in self._config.port.keys() - before.port.keys():
+                self._metrics.port_added(name)
+                self._ports.add(self._config.port[name], tasks)
         compiling = self._in_compiler(partial(self._rules.compile, self._config))
         try:
             await self._db.opened()
@@ -252,6 +273,7 @@ class Service:
         self._start_notifiers(tasks)
         self._start_part("api", self._serve_api, tasks)
         self._start_part("agent", self._desk.link.run, tasks)
+        self._start_part("host", self._host.run, tasks)
         self._upkeep.start()
         self._is_started.set()
         await self._resume()
@@ -377,7 +399,12 @@ class Service:
             stuck = [task for task in self._beats.stuck(now_s) if task != "agent"]
             if stuck:
                 log.error("no sign of life: %s", ", ".join(stuck))
-            elif watchdog_s is not None:
+                continue
+            if not self._is_started.is_set():
+                # On a slow PC the first compiling of the rules takes minutes; ports are read
+                # meanwhile. Ended for that it would begin anew, without end.
+                systemd.notify(f"EXTEND_TIMEOUT_USEC={START_BEAT_USEC}")
+            if watchdog_s is not None:
                 systemd.notify("WATCHDOG=1")
 
     def _note_damage(self) -> None:
@@ -417,7 +444,7 @@ class Service:
     async def _reload(self, tasks: asyncio.TaskGroup) -> None:
         try:
             config = await self._in_renderer(self._load)
-            if not config.port:  # a file that is being written, perhaps
+            if not config.port and not config.discover:  # a file that is being written, perhaps
                 raise TomlError(["no port to watch is left"])
             compiled = await self._in_compiler(partial(self._rules.compile, config))
             if compiled.port_problems:
@@ -428,10 +455,23 @@ class Service:
             self._problems["config"] = f"configuration not reloaded: {exc.problems[0]}"
             self._metrics.config_reload_good.set(0)
         else:
-            await self._apply(config, compiled.matcher, tasks)
+            extended = self._discovery.extended(config)
+            await self._apply(extended, compiled.matcher, tasks, "configuration read again")
             self._problems.pop("config", None)
             self._tell_left_out(compiled.problems)
             self._metrics.config_reload_good.set(not compiled.problems)
+
+    async def _discover(self, tasks: asyncio.TaskGroup) -> None:
+        """Open adapters that come and that `[discover]` covers."""
+        await self._is_started.wait()
+
+        async def add() -> None:
+            async with self._reloading:
+                if (matcher := self._ports.matcher) is not None:
+                    config = self._discovery.extended(self._config)
+                    await self._apply(config, matcher, tasks, "adapters discovered")
+
+        await self._discovery.run(lambda: self._config, add)
 
     async def _watch_rules(self) -> None:
         """Take over packs that were changed, added or deleted."""
@@ -476,7 +516,9 @@ class Service:
         else:
             self._problems.pop("slow rules", None)
 
-    async def _apply(self, config: Config, matcher: Matcher, tasks: asyncio.TaskGroup) -> None:
+    async def _apply(
+        self, config: Config, matcher: Matcher, tasks: asyncio.TaskGroup, why: str
+    ) -> None:
         """Take over a new configuration; ports that did not change are not touched."""
         before, self._config = self._config, config
         if config.daemon != before.daemon:
@@ -510,7 +552,8 @@ class Service:
             await self._stop_part("api")
             self._start_part("api", self._serve_api, tasks)
         log.info(
-            "configuration read again: %d ports opened, %d closed, %d untouched",
+            "%s: %d ports opened, %d closed, %d untouched",
+            why,
             len(fresh),
             len(gone),
             len(config.port) - len(fresh),
@@ -592,7 +635,7 @@ def _is_same_port(one: PortConfig | None, other: PortConfig) -> bool:
 
 
 def _elfs(config: Config) -> dict[str, str]:
-    return {name: port.elf for name, port in config.port.items()}
+    return {name: port.elf for name, port in config.port.items() if port.elf}
 
 
 def _socket(config: Config) -> Path:

@@ -30,7 +30,7 @@ from serialwatch.store.memory_find import (
 )
 from serialwatch.store.memory_gate import MemoryRefusedError, NewMemory, memory_from_json
 from serialwatch.store.memory_origin import load_origin, used_in
-from serialwatch.store.runs import RunRow, Trace, load_run, save_trace
+from serialwatch.store.runs import Fresh, RunRow, Trace, load_run, save_trace
 from serialwatch.wire import Json
 
 T = TypeVar("T")
@@ -131,14 +131,15 @@ def take_memory(db: sqlite_utils.Database, body: Json, now_utc_ns: int) -> Json:
         return {"refused": str(exc)}
 
 
-def save_run(db: sqlite_utils.Database, trace: Trace, now_utc_ns: int) -> None:
-    """Store what is new of a run; at its end count the memories it has used for a report."""
+def save_run(db: sqlite_utils.Database, trace: Trace, now_utc_ns: int) -> Fresh:
+    """Store what is new of a run and return it; at its end count the memories it has used."""
     run = trace.run
     known = load_run(db, run.id)
     with db.atomic():
-        save_trace(db, trace)
+        fresh = save_trace(db, trace)
         if _has_ended(run) and not (known and _has_ended(known)):
             count_used(db, used_in(db, run.id), now_utc_ns)
+    return fresh
 
 
 def _has_ended(run: RunRow) -> bool:

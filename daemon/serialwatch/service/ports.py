@@ -6,16 +6,18 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from serialwatch.api.bench import HostMessage
 from serialwatch.capture.reader import Reader
 from serialwatch.capture.ring import Ring, RingBudget
 from serialwatch.config import PortConfig
-from serialwatch.records import Boot, Finding, Lines, Marker, Ready
+from serialwatch.records import Boot, Finding, Hit, Lines, Marker, Ready
 from serialwatch.service.faults import Faults
 from serialwatch.service.look_up import InThread, look_up
 from serialwatch.store import boots as boot_rows
@@ -27,13 +29,15 @@ from serialwatch.store.log_writer import LogWriter
 from serialwatch.triggers.detectors.counter import Counters
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.watch import PortWatch, WatchOptions
-from serialwatch_drivers.port import PortOptions, UartCounters
+from serialwatch_drivers.port import PortError, PortOptions, UartCounters
 
 log = logging.getLogger(__name__)
 
 RESERVE_AHEAD = port_rows.SEQ_BLOCK // 2  # numbers left when the next block is reserved
 MAX_CATCH_UP = 1024 * 1024  # bytes of log that are searched again at a start
 MAX_WAITING = 1024 * 1024  # bytes of a port that wait for the rules to be compiled
+HOST_MESSAGES = 20  # of the PC's kernel that are kept, a port
+KERNEL_NS = 10_000_000_000  # a message of the kernel explains what happens to the link so long
 LEARNED_BOOTS = 20  # that tell how long a board needs to get ready
 
 
@@ -61,6 +65,8 @@ class BenchPort:
     matched_seq: int = 0  # as an earlier run left it
     first_seq: int = 0  # of this run
     is_numbered: bool = False
+    others: str = ""  # programs that have the device open too
+    host_messages: deque[HostMessage] = field(default_factory=lambda: deque(maxlen=HOST_MESSAGES))
     state_ns: int = 0  # CLOCK_MONOTONIC when the port came into its state
     task: asyncio.Task[None] | None = None
 
@@ -86,6 +92,8 @@ class Ports:
         self._budget = RingBudget()
         self._ports: dict[str, BenchPort] = {}
         self._matcher: Matcher | None = None
+        self.lent: dict[str, str] = {}  # by port: to whom and for what
+        self._kernel: dict[str, tuple[int, str]] = {}  # by port: when it said what last
         self.unsearched_lines = 0  # too many waited for the rules
 
     def __iter__(self) -> Iterator[BenchPort]:
@@ -102,7 +110,7 @@ class Ports:
         """Begin to read a port; its bytes wait in the ring until `number` is done."""
         port = self._read(config, Ring(config.name, self._budget))
         self._writer.attach(port.ring)
-        port.task = tasks.create_task(self._keep_open(port), name=f"port {config.name}")
+        self._begin(port, tasks)
 
     def change(self, config: PortConfig, tasks: asyncio.TaskGroup) -> None:
         """Read a closed port in another way; its numbers, log and scrollback just go on."""
@@ -114,7 +122,35 @@ class Ports:
         port.first_seq = port.reader.next_seq
         port.matched_seq = port.first_seq - 1
         self._take_up(port)
-        port.task = tasks.create_task(self._keep_open(port), name=f"port {config.name}")
+        self._begin(port, tasks)
+
+    async def lend(self, name: str, words: str) -> None:
+        """Close a port so that another program may have it until `take_back`.
+
+        Raises:
+            PortError: it cannot be closed.
+
+        """
+        port = self._ports[name]
+        self.lent[name] = words
+        port.reader.lend(words)
+        await self.close([name])
+        if port.reader.state != "released":
+            raise PortError(port.config.device, port.reader.problem)
+
+    def take_back(self, name: str, tasks: asyncio.TaskGroup) -> None:
+        """Read a lent port again."""
+        del self.lent[name]
+        if (port := self._ports.get(name)) is not None:
+            port.reader.take_back()
+            self._begin(port, tasks)
+
+    def _begin(self, port: BenchPort, tasks: asyncio.TaskGroup) -> None:
+        name = port.config.name
+        if words := self.lent.get(name):
+            port.reader.lend(words)
+        else:
+            port.task = tasks.create_task(self._keep_open(port), name=f"port {name}")
 
     def _read(self, config: PortConfig, ring: Ring) -> BenchPort:
         options = PortOptions(
@@ -215,6 +251,13 @@ class Ports:
     def ends(self) -> dict[str, port_rows.PortEnd]:
         """Return how each numbered port ends, for a clean end."""
         return {p.config.name: self._end(p) for p in self._ports.values() if p.is_numbered}
+
+    def host_said(self, name: str, text: str) -> None:
+        """Note what the PC's kernel says of a port's adapter: it explains hits of the link."""
+        self._kernel[name] = (time.monotonic_ns(), text)
+
+    def read_by(self, name: str, others: str) -> None:
+        """Tell the triggers that other programs read from a port too."""
 
     # The sink of the readers
 
@@ -323,8 +366,18 @@ class Ports:
 
     def _found(self, port: BenchPort, findings: Sequence[Finding]) -> None:
         if findings:
+            findings = [self._explained(finding) for finding in findings]
             self._note_boots(port, findings)
             self._faults.found(findings)
+
+    def _explained(self, finding: Finding) -> Finding:
+        """Add what the kernel said of the adapter to a hit about the link."""
+        if not isinstance(finding, Hit) or not finding.trigger.startswith("link."):
+            return finding
+        at_ns, text = self._kernel.get(finding.port, (-KERNEL_NS, ""))
+        if time.monotonic_ns() - at_ns > KERNEL_NS:
+            return finding
+        return replace(finding, fields={**finding.fields, "kernel": text})
 
     def _note_boots(self, port: BenchPort, findings: Sequence[Finding]) -> None:
         for finding in findings:

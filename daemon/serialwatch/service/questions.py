@@ -13,10 +13,10 @@ from functools import partial
 from serialwatch.api.bench import BenchError, Who
 from serialwatch.records import Report
 from serialwatch.store import runs as run_rows
-from serialwatch.store.answers import AnswerRow, save_answer
-from serialwatch.store.database import Database
+from serialwatch.store.answers import AnswerRow, load_answers, save_answer
+from serialwatch.store.database import Database, StoreError
 from serialwatch.store.log_writer import LogWriter
-from serialwatch.wire import Json, report_from_json
+from serialwatch.wire import Json, iso, report_from_json
 
 MAX_OPEN = 32  # questions that are not answered yet
 MAX_OPEN_OF_ONE = 8  # of one user
@@ -94,6 +94,20 @@ class Questions:
             f"question {queue_id}",
         )
         return self._begun(queue_id, body, is_followed=True)
+
+    async def stored(self, session_id: str, limit: int) -> list[Json]:
+        """Return answers, the newest first; of one session, or all.
+
+        Raises:
+            BenchError: the database cannot be read.
+
+        """
+        job = partial(load_answers, session_id=session_id, limit=limit)
+        try:
+            rows = await self._db.run(job)
+        except StoreError as exc:
+            raise BenchError("failed", f"the database cannot be read: {exc}") from exc
+        return [_answer_to_json(row) for row in rows]
 
     def leave(self, question: Open) -> None:
         """Note that nobody waits for the answer any more: it is not looked for further."""
@@ -210,3 +224,16 @@ class Questions:
     def _ended(self, question: Open, *, is_ok: bool) -> None:
         self._open.pop(question.session_id, None)
         self._db.post(partial(run_rows.finish, id=question.queue_id, is_ok=is_ok))
+
+
+def _answer_to_json(row: AnswerRow) -> Json:
+    return {
+        "session_id": row.session_id,
+        "run_id": row.run_id,
+        "user": row.user_id,
+        "port": row.port,
+        "question": row.question,
+        "asked_at": iso(row.asked_utc_ns),
+        "answered_at": iso(row.answered_utc_ns),
+        "report": row.report,
+    }

@@ -79,13 +79,15 @@ class RuleBook:
         ruleset = self._folders.load()
         ready = []
         port_problems = []
-        for port in config.port.values():
+        of_ports = {f'port "{name}"': port.ready for name, port in config.port.items()}
+        of_patterns = {f'discover "{name}"': p.ready for name, p in config.discover.items()}
+        for place, source in (of_ports | of_patterns).items():
             try:
-                if port.ready:
-                    check_compiles(compile_scanned(port.ready))
-                    ready.append(port.ready)
+                if source:
+                    check_compiles(compile_scanned(source))
+                    ready.append(source)
             except PatternError as exc:
-                port_problems.append(f'port "{port.name}": ready: {exc}')
+                port_problems.append(f"{place}: ready: {exc}")
         try:
             matcher = Matcher(ruleset, ready, self._cache.database)
         except hs.HyperscanError as exc:  # with the ports' own patterns it is too much

@@ -28,35 +28,36 @@ DISPUTED = 0.2  # less for what another memory contradicts
 ELSEWHERE = 0.2  # nearness of what was learned of the same fault on another port or board
 
 _CURRENT = "((expires_at IS NULL OR expires_at > :now) AND status != 'superseded')"
-_HERE = """(
-    :everywhere OR scope = 'bench' OR (scope = 'port' AND scope_name = :port)
-    OR (scope = 'board' AND scope_name = :board) OR (scope = 'user' AND scope_name = :user)
+# In this form SQLite looks it up in the index of scopes.
+_HERE = """(scope, scope_name) IN (
+    VALUES ('bench', ''), ('port', :port), ('board', :board), ('user', :user)
 )"""
-_IN_PLACE = f"({_CURRENT} AND {_HERE})"
+_EVERYWHERE = "1"
 
 
 # Only texts of our own are put together here; what is searched for is a parameter.
 _BY_WORDS = f"""
     SELECT m.*, -bm25(memories_fts, 4, 1, 2) AS weight
     FROM memories_fts JOIN memories m ON m.id = memories_fts.rowid
-    WHERE memories_fts MATCH :query AND {_IN_PLACE}
+    WHERE memories_fts MATCH :query AND {_CURRENT} AND %s
     ORDER BY bm25(memories_fts, 4, 1, 2) LIMIT {CANDIDATES}
 """  # noqa: S608
 _HEAVIEST = f"""
-    SELECT * FROM memories WHERE priority = 5 AND {_IN_PLACE}
+    SELECT * FROM memories WHERE priority = 5 AND {_CURRENT} AND %s
     ORDER BY updated_at DESC LIMIT {CANDIDATES}
 """  # noqa: S608
 _SAME_FAULT = f"""
     SELECT * FROM memories
-    WHERE fingerprint = :fingerprint AND {_CURRENT} AND ({_HERE} OR scope IN ('port', 'board'))
+    WHERE fingerprint = :fingerprint AND {_CURRENT} AND (scope IN ('port', 'board') OR %s)
     ORDER BY priority DESC, updated_at DESC LIMIT {CANDIDATES}
 """  # noqa: S608
 _HIGHEST = f"""
-    SELECT * FROM memories WHERE {_IN_PLACE}
+    SELECT * FROM memories WHERE {_CURRENT} AND {_HERE}
     ORDER BY priority DESC, updated_at DESC, id DESC LIMIT :limit
 """  # noqa: S608
 _NEWEST = f"""
-    SELECT * FROM memories WHERE {_IN_PLACE} ORDER BY updated_at DESC, id DESC LIMIT :limit
+    SELECT * FROM memories WHERE {_CURRENT} AND {_HERE}
+    ORDER BY updated_at DESC, id DESC LIMIT :limit
 """  # noqa: S608
 
 
@@ -118,14 +119,15 @@ def search(
     """
     terms = terms_of(text)
     bounds = _place(place, now_utc_ns) | {"fingerprint": fingerprint}
+    where = _EVERYWHERE if place is None else _HERE
     relevance: dict[int, float] = {}
     rows: dict[int, dict[str, Any]] = {}
     if terms:
-        for row in db.query(_BY_WORDS, bounds | {"query": query_of(terms)}):
+        for row in db.query(_BY_WORDS % where, bounds | {"query": query_of(terms)}):
             rows[row["id"]] = row
             relevance[row["id"]] = _relevance(terms, row)
     for query in (_HEAVIEST, _SAME_FAULT) if fingerprint else (_HEAVIEST,):
-        for row in db.query(query, bounds):
+        for row in db.query(query % where, bounds):
             rows.setdefault(row["id"], row)
     disputed = _disputed(db, rows)
     hits = []
@@ -153,7 +155,6 @@ def _place(place: Place | None, now_utc_ns: int) -> dict[str, object]:
     at = place or Place()
     return {
         "now": iso(now_utc_ns),
-        "everywhere": place is None,
         "port": at.port,
         "board": at.board,
         "user": at.user,

@@ -138,6 +138,15 @@ class Trace:
     results: Sequence[ResultRow] = field(default_factory=tuple)
 
 
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """What the store did not know of a run, though a part of it may have come twice."""
+
+    rounds: frozenset[int]
+    calls: frozenset[int]
+    has_ended: bool  # it had not before
+
+
 def next_queue_id(db: Database) -> int:
     """Return an id that no row of the queue has, above all others."""
     (highest,) = db.execute("SELECT max(id) FROM queue").fetchone()
@@ -224,10 +233,14 @@ def message_hash(role: str, content: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def save_trace(db: Database, trace: Trace) -> None:
-    """Store a run, or what it did since; rows that are known are brought up to date."""
+def save_trace(db: Database, trace: Trace) -> Fresh:
+    """Store a run, or what it did since, and return what was not known of it.
+
+    Rows that are known are brought up to date.
+    """
     session, run = trace.session, trace.run
     with db.atomic():
+        fresh = _fresh_in(db, trace)
         db.execute(
             "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
@@ -311,6 +324,7 @@ def save_trace(db: Database, trace: Trace) -> None:
                 "INSERT OR REPLACE INTO results VALUES (?, ?, ?)",
                 [run.id, result.id, json.dumps(result.body)],
             )
+    return fresh
 
 
 def load_unfinished(db: Database, status: str) -> list[str]:
@@ -390,6 +404,23 @@ def trace_from_json(body: Mapping[str, Any]) -> Trace:
         messages=[MessageRow(**each) for each in body["messages"]],
         skill_calls=[SkillCallRow(**each) for each in body["skill_calls"]],
         results=[ResultRow(**each) for each in body["results"]],
+    )
+
+
+def _fresh_in(db: Database, trace: Trace) -> Fresh:
+    of = [trace.run.id]
+    rounds = {n for (n,) in db.execute("SELECT n FROM rounds WHERE run_id = ?", of)}
+    calls = {n for (n,) in db.execute("SELECT n FROM skill_calls WHERE run_id = ?", of)}
+    ended = db.execute(
+        "SELECT count(*) FROM runs WHERE id = ? AND ended_at IS NOT NULL "
+        "AND exit_status <> 'waiting'",
+        of,
+    ).fetchone()[0]
+    is_over = trace.run.ended_utc_ns is not None and trace.run.exit_status != "waiting"
+    return Fresh(
+        frozenset(row.n for row in trace.rounds) - rounds,
+        frozenset(row.n for row in trace.skill_calls) - calls,
+        is_over and not ended,
     )
 
 

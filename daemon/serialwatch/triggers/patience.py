@@ -54,7 +54,7 @@ class Patience:
         if threading.get_ident() != threading.main_thread().ident:
             return search(text)
         is_collecting = gc.isenabled()
-        gc.disable()  # it may take longer than all searches together, and is not the pattern's fault
+        gc.disable()  # may take longer than all searches, and is not the pattern's fault
         began_s = 0.0
         try:
             for _ in range(2):  # the timer counts what our other threads took within the first, too

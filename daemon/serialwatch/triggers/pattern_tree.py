@@ -17,7 +17,8 @@ _LOOKS = ("(?=", "(?!", "(?<=", "(?<!")
 MAX_LENGTH = 2000  # characters of a pattern: a line of a pack
 MAX_DEPTH = 20  # groups in groups; a parser in Python ends at some hundred
 MAX_SIZE = 4000  # characters that a pattern stands for, repeats written out
-LEAST_GLUED = 10  # characters that tell what another writer's bytes stand before
+LEAST_GLUED = 10  # characters that tell what another writer's bytes stand before,
+_LEAST_PLAIN_GLUED = 5  # and of a pattern for the start of a line so many are plain, in a row
 
 
 class PatternError(Exception):
@@ -39,12 +40,16 @@ def starts_a_line(expression: bytes) -> bool:
     return _HYPERSCAN_START.encode() in expression
 
 
-def begins_a_word(branch: list[Item]) -> bool:
-    r"""Tell whether a branch begins with `\b` and is so long that other bytes may stand before."""
-    return (
-        len(branch) > 1
-        and branch[0].what == _WORD_EDGE
-        and sum(item.size for item in branch) > LEAST_GLUED
+def can_be_glued(branch: list[Item]) -> bool:
+    r"""Tell whether a branch that begins with `^` or `\b` says so much that bytes may stand before.
+
+    It then need not begin there to be looked at.
+    """
+    if len(branch) < 2 or sum(item.size for item in branch) <= LEAST_GLUED:
+        return False
+    first = branch[0].what
+    return first == _WORD_EDGE or (
+        first is _START and _longest_in_branch(branch) >= _LEAST_PLAIN_GLUED
     )
 
 
@@ -63,9 +68,9 @@ class Tree:
         return _longest_literal(self.root)
 
     @property
-    def begins_words(self) -> bool:
-        r"""Tell whether a branch begins with `\b`, other bytes before which may be overlooked."""
-        return any(map(begins_a_word, self.root.branches))
+    def can_be_glued(self) -> bool:
+        """Tell whether bytes of another writer may stand before what a branch begins with."""
+        return any(map(can_be_glued, self.root.branches))
 
     @property
     def glued(self) -> Group:
@@ -290,7 +295,7 @@ def _plain(char: str) -> Item:
 
 
 _START = Atom("^", _HYPERSCAN_START)
-_BROKEN_OFF = Atom(r"(?:(?<=[a-z])|(?<=\d)(?!\d))(?=\S)", "")  # only `re` looks for it
+_BROKEN_OFF = Atom(r"(?:(?<=[a-z])|(?<=\d)(?!\d)|(?<=\.\.\.))(?=\S)", "")  # only `re` looks for it
 _END = Atom(r"(?:\r|\Z)", r"(?:\r|$)")
 _WORD_EDGE = _same(r"\b")
 _PLACES = (_START, _END, _WORD_EDGE, _same(r"\B"))

@@ -118,7 +118,7 @@ def compile_pattern(source: str) -> Pattern:
         in_python=in_python,
         is_exact=not tree.is_anchored and found == (expression,),
         is_anchored=tree.is_anchored,
-        can_be_glued=tree.begins_words or (tree.is_anchored and not any(map(starts_a_line, found))),
+        can_be_glued=tree.can_be_glued or (tree.is_anchored and not any(map(starts_a_line, found))),
         has_fixed_end=tree.root.has_fixed_end,
         can_be_empty=tree.root.can_be_empty,
         only_python=tree.only_python,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import groupby
 from typing import Literal
 
 from serialwatch.triggers.recent import Recent
@@ -78,17 +80,21 @@ def copied(recent: Recent, line: bytes, offset: int) -> Copied:
     if recent.lines_before(offset, 1) != [line]:
         return "no"
     before = recent.lines_before(offset, 1 + _PAIR_LINES)[-2::-1]
-    pairs: set[bytes] = set()
-    is_first = True
+    found: list[bytes] = []
+    is_mixed = False
     for second, first in zip(before[::2], before[1::2], strict=False):
         if first != second:
-            return "perhaps" if len(pairs) >= _FEW_PAIRS else "no"
-        if second == line:
-            is_first = False
-        elif second.strip():
-            pairs.add(second)
-            if len(pairs) == _PAIRS:
-                return "yes" if is_first else "perhaps"
-    if pairs:
-        return "perhaps"
-    return "no" if b"".join(before).strip() else "perhaps"
+            is_mixed = True
+            break
+        found.append(second)
+    others = [(each, times) for each, times in _runs(found) if each.strip() and each != line]
+    pairs = {each for each, times in others if times == 1}
+    if is_mixed and len(pairs) < _FEW_PAIRS:
+        return "no"
+    if len(pairs) >= _PAIRS and found[0] != line:
+        return "yes"
+    return "perhaps" if others or not b"".join(before).strip() else "no"
+
+
+def _runs(found: list[bytes]) -> Iterator[tuple[bytes, int]]:
+    return ((each, len(list(same))) for each, same in groupby(found))

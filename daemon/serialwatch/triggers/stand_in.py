@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from serialwatch.triggers.pattern_tree import Group, Item, Tree, begins_a_word
+from serialwatch.triggers.pattern_tree import Group, Item, Tree, can_be_glued
 
 MIN_PLAIN = 8  # characters in a row; with fewer, too many other lines are found
 MIN_CORE = 5  # of them, for what stands around to be left to `re`
@@ -42,7 +42,7 @@ def stand_ins(tree: Tree) -> tuple[str, ...]:
     caseless = "(?i)" if tree.is_caseless else ""
     found: list[str] = []
     for branch in tree.root.branches:
-        alone = Group("", [branch[1:] if begins_a_word(branch) else branch])
+        alone = Group("", [branch[1:] if can_be_glued(branch) else branch])
         texts = _plain(alone)
         if texts and _least_worth(texts) >= MIN_PLAIN:
             found += map("".join, texts)

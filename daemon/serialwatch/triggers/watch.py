@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 
 from serialwatch.records import Boot, Finding, Hit, Lines, PortState, Ready
 from serialwatch.titles import normalise, readable
@@ -404,7 +405,8 @@ class PortWatch:
         if not sources:
             return False
         patterns = [compile_pattern(source) for source in sources]
-        before = self._recent.lines_before(offset, _CONTEXT_LINES)
+        lines = self._recent.lines_before(offset, 2 * _CONTEXT_LINES)
+        before = [line for line, _ in groupby(lines)][-_CONTEXT_LINES:]  # a console may double all
         return any(LineView(line[:MAX_RAW]).has(patterns) for line in before)
 
     def _going_down(self, use: Uses, at: Moment, offset: int) -> None:

@@ -118,7 +118,7 @@ def tell_line_before(case: Case, story: Story) -> None:
     alike = [x for x in faults if shape(readable(x.raw)) == shape(readable(faults[0].raw))]
     pairs = [(before, x) for x in alike[:MAX_SAMPLES] if (before := _before(case, x))]
     shapes = {shape(readable(before.raw)) for before, _ in pairs}
-    if len(pairs) < 2 or len(shapes) > 1:
+    if len(pairs) < 2 or len(shapes) > 1 or shape(readable(faults[0].raw)) in shapes:
         return
     words = name(untimed(readable(pairs[0][0].raw)), 80)
     for before, _ in pairs:

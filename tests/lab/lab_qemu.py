@@ -1,0 +1,178 @@
+"""QEMU as the lab's PC: its power, its USB sockets, and what its adapters were told to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+QEMU = "qemu-system-x86_64"
+START_LIMIT_S = 20.0
+QMP_LIMIT_S = 20.0
+COMMAND_LINE = (
+    "root=/dev/vda rw console=ttyS0 quiet fsck.mode=skip mitigations=off audit=0 "
+    "random.trust_cpu=on tsc=unstable no_timer_check nokaslr cryptomgr.notests"
+)
+
+# FTDI's request to set modem lines: the low byte is their state, the high one says which are meant.
+_SET_MODEM_LINES = re.compile(
+    r"@(?P<at>\d+\.\d+):usb_serial_handle_control .*control 0x4001, value 0x(?P<value>[\da-f]+)"
+)
+_DTR, _RTS = 0x01, 0x02
+
+
+class LabError(Exception):
+    """The lab itself does not work: no figure can be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModemLines:
+    """What an adapter was told to do with its modem lines; None: leave one alone."""
+
+    at_s: float  # time.time() of this machine
+    dtr: bool | None
+    rts: bool | None
+
+
+class Qemu:
+    """A PC with the kernel in `image` and the disk in `folder`, which takes sockets and logs too.
+
+    Each name in `boards` is a serial cable that an adapter can be plugged onto.
+    """
+
+    def __init__(self, image: Path, folder: Path, boards: Sequence[str]) -> None:
+        self.folder = folder
+        self._trace = folder / "trace.log"
+        self._stderr = folder / "qemu.log"
+        with self._stderr.open("wb") as stderr:
+            self._process = subprocess.Popen(
+                _arguments(image, folder, self._trace, boards),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+            )
+        try:
+            self._qmp = self.connect("qmp")
+            self._answers = self._qmp.makefile("rb")
+            self._answers.readline()  # its greeting
+            self._command("qmp_capabilities")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Switch it off."""
+        self._process.kill()
+        self._process.wait()
+
+    def check(self) -> None:
+        """See that it runs.
+
+        Raises:
+            LabError: it has ended.
+
+        """
+        if self._process.poll() is not None:
+            said = self._stderr.read_text(errors="replace")
+            raise LabError(f"QEMU ended with {self._process.returncode}: {said}")
+
+    def connect(self, name: str) -> socket.socket:
+        """Return a connection to one of its sockets."""
+        deadline = time.monotonic() + START_LIMIT_S
+        path = str(self.folder / f"{name}.sock")
+        while True:
+            link = socket.socket(socket.AF_UNIX)
+            link.settimeout(QMP_LIMIT_S)
+            if link.connect_ex(path) == 0:
+                return link
+            link.close()
+            self.check()
+            if time.monotonic() > deadline:
+                raise LabError(f"{path}: QEMU does not listen")
+            time.sleep(0.02)
+
+    def power_cycle(self) -> float:
+        """Cut its power for a moment; return when, as time.monotonic()."""
+        at_s = time.monotonic()
+        self._command("system_reset")
+        return at_s
+
+    def plug(self, adapter: str, board: str, port: str, serial: str) -> float:
+        """Plug in an FTDI adapter called `adapter`; return when, as time.monotonic().
+
+        `port` is a socket of the PC such as 1, or of a hub such as 4.1; `serial` is the adapter's
+        serial number.
+        """
+        at_s = time.monotonic()
+        place = {"bus": "xhci.0", "port": port, "always-plugged": True}
+        self._command(
+            "device_add", driver="usb-serial", id=adapter, chardev=board, serial=serial, **place
+        )
+        return at_s
+
+    def plug_hub(self, port: str) -> None:
+        """Plug in a hub of eight sockets, called `hub`."""
+        self._command("device_add", driver="usb-hub", id="hub", bus="xhci.0", port=port)
+
+    def pull(self, device: str) -> float:
+        """Pull out an adapter or the hub; return when, as time.monotonic()."""
+        at_s = time.monotonic()
+        self._command("device_del", id=device)
+        return at_s
+
+    def modem_lines(self, since_s: float) -> list[ModemLines]:
+        """Return what the adapters were told since a time.time(), oldest first."""
+        found = []
+        for match in _SET_MODEM_LINES.finditer(self._trace.read_text(errors="replace")):
+            at_s, value = float(match["at"]), int(match["value"], 16)
+            if at_s >= since_s:
+                dtr = bool(value & _DTR) if value & _DTR << 8 else None
+                rts = bool(value & _RTS) if value & _RTS << 8 else None
+                found.append(ModemLines(at_s, dtr, rts))
+        return found
+
+    def _command(self, name: str, **arguments: Any) -> Any:
+        request = {"execute": name, "arguments": arguments}
+        self._qmp.sendall(json.dumps(request).encode() + b"\n")
+        while True:
+            line = self._answers.readline()
+            if not line:
+                self.check()
+                raise LabError("QEMU has closed its control socket")
+            answer = json.loads(line)
+            if "error" in answer:
+                raise LabError(f"{name} {arguments}: {answer['error']['desc']}")
+            if "return" in answer:  # else an event
+                return answer["return"]
+
+
+def _arguments(
+    image: Path, folder: Path, trace: Path, boards: Sequence[str]
+) -> list[str | os.PathLike[str]]:
+    def listening(name: str) -> str:
+        return f"socket,id={name},path={folder / name}.sock,server=on,wait=off"
+
+    cables = [word for board in boards for word in ("-chardev", listening(board))]
+    return [
+        # /dev/kvm may be there and not work (a nested guest that never starts): emulate always.
+        QEMU, "-accel", "tcg,thread=multi", "-cpu", "Nehalem,+rdrand", "-smp", "2", "-m", "1024",
+        "-nodefaults", "-display", "none", "-msg", "timestamp=on",
+        "-kernel", image / "vmlinuz", "-initrd", image / "initrd", "-append", COMMAND_LINE,
+        "-drive", f"file={folder / 'disk'},format=raw,if=virtio,cache=unsafe",
+        "-device", "virtio-rng-pci",
+        "-serial", f"file:{folder / 'console.log'}",
+        "-qmp", f"unix:{folder / 'qmp.sock'},server=on,wait=off",
+        "-device", "virtio-serial-pci",
+        "-chardev", listening("agent"),
+        "-device", "virtserialport,chardev=agent,name=lab",
+        "-device", "qemu-xhci,id=xhci,addr=8",
+        "-trace", "usb_serial_handle_control", "-D", trace,
+        *cables,
+    ]  # fmt: skip
