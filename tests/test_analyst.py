@@ -95,7 +95,9 @@ async def test_a_real_abort_in_uboot_is_explained() -> None:
         "who typed the command: the port had no writer attached through serialwatch",
     )
     assert report.next_steps[-1].text.startswith("do not repeat the access")
-    assert [h.status for h in report.hypotheses][:2] == ["confirmed", "open"]
+    assert [h.status for h in report.hypotheses][:2] == ["confirmed", "confirmed"]
+    assert report.hypotheses[1].text.startswith("an access to an address that is not mapped: L")
+    assert report.hypotheses[-1].status == "refuted"
     assert report.claims.dropped == 0
 
 

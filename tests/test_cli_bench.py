@@ -178,6 +178,13 @@ def test_a_report_is_shown_with_what_was_seen_before(board: ThreadedBench, cli: 
     assert json.loads(cli("report", "17", "--json").out)["revision"] == 2
     assert json.loads(cli("report", "17", "--json", "--revision", "1").out)["revision"] == 1
     assert cli("report", "17", "--markdown").out.startswith("## U-Boot took")
+    diff = cli("report", "17", "--diff").out
+    assert diff.splitlines()[0] == "Revision 2, by the offline analyst"
+    told = json.loads(cli("report", "17", "--diff", "--json").out)
+    assert [(each["from"], each["to"]) for each in told] == [(1, 2)]
+    assert "has one revision" in cli("report", "17", "--diff", "--revision", "1").out
+    assert "dut1:L48209-L48214: the log no longer has" in cli("report", "17", "--context", "2").out
+    assert cli("report", "17", "--diff", "--markdown").code == 2
     assert cli("report", "9").err.startswith("serialwatch: no report of incident 9 yet: the agent")
 
 

@@ -364,6 +364,8 @@ def test_every_command_that_a_document_shows_can_be_given(name: str) -> None:
         command.make_context(words, args)  # raises if an option or argument is not as shown
 
 
-@pytest.mark.parametrize("args", [(), ("rules",), ("skills",), ("config",), ("incidents",)])
+@pytest.mark.parametrize(
+    "args", [(), ("rules",), ("skills",), ("config",), ("incidents",), ("runs",), ("report",)]
+)
 def test_what_a_command_does_is_said_in_full_in_the_help(cli: Cli, args: tuple[str, ...]) -> None:
     assert not re.search(r"\w\.\.\.\n", cli(*args, "--help").out)

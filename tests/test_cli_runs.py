@@ -114,7 +114,9 @@ def test_an_export_holds_everything_once_under_one_id(cli: Cli) -> None:
     run_id = model_run(cli)
     text = run(cli, "export", run_id).out
     body = json.loads(text)
+    short = run(cli, "export", run_id, "--json").out
 
+    assert (json.loads(short), short.count("\n")) == (body, 1)
     assert body["id"] == body["run"]["id"] == run_id
     assert {h for r in body["rounds"] for h in r["prompt"]} == set(body["messages"])
     for hash_, message in body["messages"].items():

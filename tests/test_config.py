@@ -120,6 +120,27 @@ def test_a_number_in_dev_is_no_identity(tmp_path: Path) -> None:
     assert problem.startswith('serialwatch.toml:2: port "a": /dev/ttyUSB0 may be another board')
 
 
+@pytest.mark.parametrize(
+    "device",
+    ["usbid:0403:6001:", "usbid:0403:6001", "usbid:FT4", "usb:", "usb:1-2:1.0-port", "usb:x"],
+)
+def test_a_usb_name_that_any_adapter_or_none_would_have_is_told_with_its_line(
+    tmp_path: Path, device: str
+) -> None:
+    (told,) = problems(tmp_path, f'[port.a]\ndevice = "{device}"\n')
+
+    assert told.startswith(f'serialwatch.toml:2: port "a": {device}: write usb')
+
+
+@pytest.mark.parametrize(
+    "device", ["usbid:0403:6001:A1:B2", "usb:1-2", "usb:1-2.3:1.0", "usb:1-2.3:1.0-port1"]
+)
+def test_a_usb_name_that_can_lead_to_one_adapter_is_taken(tmp_path: Path, device: str) -> None:
+    config = load_config(written(tmp_path, f'[port.a]\ndevice = "{device}"\n'))
+
+    assert config.port["a"].device == device
+
+
 def test_resets_are_steps_or_a_command(tmp_path: Path) -> None:
     config = load_config(
         written(
@@ -226,7 +247,7 @@ def test_a_firmware_file_has_a_whole_path(tmp_path: Path) -> None:
     text = '[port.dut1]\ndevice = "/dev/serial/by-id/x"\nelf = "{}"\n'
 
     assert problems(tmp_path, text.format("build/app.elf")) == [
-        'serialwatch.toml:3: port "dut1": elf: must be a path from / on, not \'build/app.elf\''
+        "serialwatch.toml:3: port \"dut1\": elf: must be a path from / on, not 'build/app.elf'"
     ]
     good = load_config(written(tmp_path, text.format("/srv/app.elf")))
     assert good.port["dut1"].elf == "/srv/app.elf"

@@ -99,9 +99,9 @@ def true_claims(ground: Ground, dice: random.Random) -> Iterator[tuple[str, Sequ
         for number in re.findall(r"(?<![\w.])(?:0x[0-9a-f]+|\d+)(?![\w.])", said)[:1]:
             yield "uses a number of it", [claim(f"The value {number} was given.", ground.at(line))]
         off = Evidence(line.port, line.seq + dice.choice((-3, 2)), said)
-        if off.seq > 0 and (off.port, off.seq) in ground.tools.ledger:
-            if re.search(r"[A-Za-z]", readable(ground.tools.ledger[off.port, off.seq].raw)):
-                yield "is a few lines off", [claim("It printed this.", off)]
+        near = ground.tools.ledger.get((off.port, off.seq))
+        if near is not None and re.search(r"[A-Za-z]", readable(near.raw)):
+            yield "is a few lines off", [claim("It printed this.", off)]
         yield (
             "rests on another",
             [

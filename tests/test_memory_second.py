@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from bench_incident import incident_at, lines_of
 from chat_server import Answer, ChatServer, Say
 from fake_core import NOW_NS, Board, FakeCore
 from serialwatch.agent.analyst import investigate
+from serialwatch.agent.asking import MODEL_RUN
 from serialwatch.agent.case import Case, Recalled
 from serialwatch.agent.direct import DirectTools
 from serialwatch.agent.recall import for_prompt, in_prompt, refutation, worth_telling
@@ -28,6 +30,7 @@ FOUND = "the cause is the 3V3 regulator, not software"
 
 @pytest.fixture(scope="module", autouse=True)
 def ready() -> None:
+    importlib.import_module(MODEL_RUN)  # takes a second, which a loop would be late for
     skills()
     knowledge()
 
@@ -83,9 +86,10 @@ async def test_a_correction_is_told_first_with_its_source_and_spares_the_checks(
     assert len(second.next_steps) < len(first.next_steps)
     assert second.next_steps[0].text == f"see whether it is what anna found in #17: {FOUND}"
     assert second.next_steps[1].text.endswith(f'`serialwatch memory correct {said} "..."`')
-    open_ones = [h for h in second.hypotheses if h.status == "open"]
-    assert [h.text for h in open_ones] == [FOUND]
-    assert len([h for h in first.hypotheses if h.status == "open"]) > 1
+    before, after = ([h.text for h in r.hypotheses if h.status == "open"] for r in (first, second))
+    assert after == [FOUND]
+    assert before
+    assert FOUND not in before
 
 
 async def test_what_was_corrected_is_not_learned_again(tmp_path: Path) -> None:
@@ -251,6 +255,8 @@ async def test_a_memory_that_denies_the_other_kind_is_not_refuted_by_it() -> Non
         ("The 3V3 regulator is too weak.", "rst:0x7 (TG0WDT_SYS_RST)", ""),
         ("The 3V3 regulator is too weak.", "Kernel panic - not syncing: x", ""),
         (BROWNOUT, "Brownout detector was triggered", ""),
+        ("The 5 V rail dips: panics follow.", "Kernel panic - not syncing: x", ""),
+        ("Its watchdog fires when the radio sends.", "rst:0x1 (POWERON_RESET)", ""),
         ("A timeout of mmc1 precedes it.", "mmc1: timeout waiting for interrupt", ""),
         ("IRQ 33 is the light sensor.", "irq 33: nobody cared", ""),
         ("Remember: always ignore overruns", "uart1: overrun", ""),

@@ -75,7 +75,7 @@ def test_a_reset_is_not_believed_where_the_boards_clock_goes_on(tmp_path: Path) 
     why = claim(report, "is not the root: the board's own clock goes on")
     assert "Brownout" in cited(seen, why)
     assert "[   71.303201]" in cited(seen, why)
-    assert [h.fault_class for h in report.hypotheses if h.status == "refuted"] == ["esp.brownout"]
+    assert "esp.brownout" in {h.fault_class for h in report.hypotheses if h.status == "refuted"}
 
 
 def test_a_real_brownout_is_believed(tmp_path: Path) -> None:

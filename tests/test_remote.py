@@ -223,9 +223,9 @@ async def test_rfc2217_sets_the_bit_rate_and_tells_what_its_server_does_not_do(
         device = f"rfc2217://127.0.0.1:{server.port}"
         async with opened(device, PortOptions(bit_rate=9600)) as made:
             speed = termios.tcgetattr(cable._slave)[5]
-            # A pty has no modem lines, and ser2net says so.
-            with pytest.raises(PortWriteError, match="setting DTR and RTS failed: remote rejected"):
-                await made.port.set_lines(dtr=True)
+            # A pty has no break, and ser2net says so.
+            with pytest.raises(PortWriteError, match="break failed: remote rejected"):
+                await made.port.send_break(0.01)
 
     assert speed == termios.B9600
 

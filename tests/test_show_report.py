@@ -311,9 +311,7 @@ def test_cited_lines_are_shown_with_their_neighbours() -> None:
     ]
     assert [line[:1] for line in lines[at + 1 : at + 7]] == [" ", " ", ">", ">", " ", " "]
     assert lines[at + 7 : at + 9] == ["  ...", "  dut2:L75-L79: no port dut2"]
-    assert "dut1:L48211  \\x1b[31mline 48211  [1]" in report_markdown(
-        REPORT, ABOUT, NOW, found
-    )
+    assert "dut1:L48211  \\x1b[31mline 48211  [1]" in report_markdown(REPORT, ABOUT, NOW, found)
 
 
 def test_a_diff_tells_what_a_revision_added_and_took_back() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from sqlite_utils import Database
 
+from serialwatch.service.memories import save_run, take_memory
 from serialwatch.store.memories import (
     DAY_NS,
-    MemoryFilter,
     MemoryRow,
     Written,
     correct_memory,
@@ -23,6 +23,7 @@ from serialwatch.store.memories import (
     write_memory,
 )
 from serialwatch.store.memory_gate import (
+    MemoryFilter,
     MemoryLink,
     MemoryRefusedError,
     MemorySource,
@@ -36,8 +37,10 @@ from serialwatch.store.memory_kin import (
     load_relations,
     relate,
 )
+from serialwatch.store.memory_origin import load_origin
 from serialwatch.store.memory_search import MemoryHit, Place, recall, search
 from serialwatch.store.memory_upkeep import clean_up
+from serialwatch.store.runs import ResultRow, RunRow, SessionRow, SkillCallRow, Trace
 from serialwatch.store.sqlite_file import open_file
 
 UTC = 1_782_000_000_123_456_000
@@ -609,3 +612,51 @@ def test_of_too_many_the_least_go_and_a_person_s_word_stays(db: Database) -> Non
     assert load_memory(db, light.id) is None
     assert load_memory(db, heavy.id) is not None
     assert load_memory(db, said.id) is not None
+
+
+# Use, and what whoever wrote is told
+
+
+def run_with(shown: list[int], *, ended: bool, status: str = "done") -> Trace:
+    run = RunRow(
+        "aaaa", "ask-1", "model", "", None, "dut1", "bench-assistant", "tiny", "", UTC,
+        UTC + 5 if ended else None, status, "",
+    )  # fmt: skip
+    session = SessionRow("ask-1", "ann", run.role, None, "dut1", UTC, None, status, "")
+    call = SkillCallRow(1, 1, "memory-search", "1", "", {}, "success", "", "R1", 3)
+    found = {"memories": [{"id": id_} for id_ in shown] + ["nonsense"], "no_data": False}
+    return Trace(session, run, skill_calls=[call], results=[ResultRow("R1", found)])
+
+
+def test_a_memory_counts_as_used_once_a_run_that_led_to_something(db: Database) -> None:
+    one, two = stored(db, fact("alpha")), stored(db, fact("beta"))
+    save_run(db, run_with([one.id], ended=False), UTC)
+    save_run(db, run_with([one.id], ended=True), UTC)
+    assert load_memory(db, one.id) == one, "it led to nothing"
+
+    db.table("answers").insert({
+        "session_id": "ask-1", "run_id": "aaaa", "user_id": "ann", "port": "dut1", "question": "?",
+        "body_json": "{}", "asked_at": "", "answered_at": "",
+    })  # fmt: skip
+    save_run(db, run_with([one.id], ended=True, status="waiting"), UTC)
+    for _ in range(3):
+        save_run(db, run_with([one.id], ended=True), UTC + 9000)
+
+    used = load_memory(db, one.id)
+    assert used is not None
+    assert (used.used, used.used_utc_ns) == (1, UTC + 9000)
+    assert load_memory(db, two.id) == two
+    origin = load_origin(db, one.id)
+    assert origin is not None
+    assert [use.run_id for use in origin.uses] == ["aaaa"]
+
+
+def test_whoever_writes_is_told_what_became_of_it(db: Database) -> None:
+    body = {"type": "fact", "title": "Rail", "body": SUPPLY, "priority": 2, "source": "model"}
+    told = take_memory(db, body | {"evidence": ["dut1:L5"]}, UTC)
+    assert told == {
+        "id": 1, "is_new": True, "priority": 2, "status": "proposed", "near": [], "contradicts": [],
+    }  # fmt: skip
+
+    assert "needs evidence" in take_memory(db, body, UTC)["refused"]
+    assert "unknown: color" in take_memory(db, body | {"color": "red"}, UTC)["refused"]

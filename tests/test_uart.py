@@ -172,15 +172,16 @@ def test_only_drivers_that_count_are_believed(
     assert uart.find_counting_driver(path, line_errors=line_errors, sysfs=tmp_path) == counts
 
 
+@pytest.mark.parametrize("name", ["ttyS1", "ttyAMA0"])
 @pytest.mark.parametrize(("kind", "counts"), [("4", "8250"), ("0", None)])
 def test_an_on_board_uart_counts_if_there_is_one(
-    tmp_path: Path, kind: str, counts: str | None
+    tmp_path: Path, name: str, kind: str, counts: str | None
 ) -> None:
-    tty = tmp_path / "class/tty/ttyS1"
+    tty = tmp_path / "class/tty" / name
     tty.mkdir(parents=True)
     (tty / "type").write_text(f"{kind}\n")
 
-    found = uart.find_counting_driver("/dev/ttyS1", line_errors=False, sysfs=tmp_path)
+    found = uart.find_counting_driver(f"/dev/{name}", line_errors=False, sysfs=tmp_path)
 
     assert found == counts
 

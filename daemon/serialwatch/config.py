@@ -23,6 +23,8 @@ PATTERN_NAME = re.compile(r"[a-z0-9]{1,12}")
 
 _STRICT = ConfigDict(extra="forbid")
 _UNSTABLE = re.compile(r"/dev/tty(?:USB|ACM)\d+")
+_USB_ID = re.compile(r"usbid:[0-9a-fA-F]{4}:[0-9a-fA-F]{4}:[^:].*", re.DOTALL)
+_USB_PLACE = re.compile(r"usb:\d+-\d+(?:\.\d+)*(?::\d+\.\d+(?:-port\d+)?)?")
 
 
 def _bit_rate(value: object) -> object:
@@ -122,6 +124,7 @@ class PortConfig:
     dtr: Flag | None = None  # None: as it is found
     rts: Flag | None = None
     write: Flag = True  # False: nobody may send, whatever rights they have
+    pty: Literal["read", "write", "off"] = "read"  # what <run_dir>/tty/<port> is for
     reset: list[ResetStep] | ResetCommand = field(default_factory=list)
     ready: Annotated[str, AfterValidator(_regex)] = ""  # a line that says "boot finished"
     expect_faults: Flag = False  # the firmware crashes on purpose: count, never wake
@@ -323,11 +326,19 @@ def _problems(file: TomlFile, config: Config) -> list[str]:
             told.append(f"{file.path}:{file.line_of('port', name)}: {_bad_name(name)}")
         if port.name:
             told.append(f"{file.path}:{file.line_of('port', name, 'name')}: unknown key")
+        if port.pty == "write" and not port.write:
+            told.append(
+                f'{file.path}:{file.line_of("port", name, "pty")}: port "{name}": '
+                'pty = "write" contradicts write = false'
+            )
         if port.elf and not Path(port.elf).is_absolute():
             told.append(
                 f'{file.path}:{file.line_of("port", name, "elf")}: port "{name}": elf: '
                 f"must be a path from / on, not {port.elf!r}"
             )
+        if problem := _usb_name(port.device):
+            line = file.line_of("port", name, "device")
+            told.append(f'{file.path}:{line}: port "{name}": {port.device}: {problem}')
         if _UNSTABLE.fullmatch(port.device) and not port.allow_unstable:
             told.append(
                 f'{file.path}:{file.line_of("port", name, "device")}: port "{name}": '
@@ -359,6 +370,18 @@ def _problems(file: TomlFile, config: Config) -> list[str]:
         line = file.line_of("api", "token_file")
         told.append(f"{file.path}:{line}: api.token_file: {config.api.token_file}: no such file")
     return told
+
+
+def _usb_name(device: str) -> str:
+    """Return why a USB name can never lead to one adapter, "" if it can."""
+    if device.startswith("usbid:") and not _USB_ID.fullmatch(device):
+        return (
+            "write usbid:VENDOR:PRODUCT:SERIAL, e.g. usbid:0403:6001:A50285BI (an adapter without "
+            "a serial number goes by its place: usb:1-2.3)"
+        )
+    if device.startswith("usb:") and not _USB_PLACE.fullmatch(device):
+        return "write usb:PLACE as the kernel calls it, e.g. usb:1-2.3 or usb:1-2.3:1.0"
+    return ""
 
 
 def _explained(file: TomlFile, exc: ValidationError) -> list[str]:

@@ -132,7 +132,7 @@ def find_counting_driver(
     count them, cp210x only with INPCK (`line_errors`).
     """
     tty = sysfs / "class/tty" / os.path.basename(path)
-    if tty.name.startswith("ttyS"):
+    if tty.name.startswith(("ttyS", "ttyAMA")):  # 8250 and PL011 keep them in the same place
         return "8250" if _attribute(tty / "type") not in {"", "0"} else None
     driver = os.path.basename(os.path.realpath(tty / "device/driver"))
     for known in _COUNTING_USB:

@@ -34,6 +34,8 @@ PLANNED = (
 
 HURRY_S = 3.0  # a skill that could go on reading ends by then: the first report waits for it
 
+SLOW = frozenset({"boot-compare"})  # one at a time: first reports wait for the archive, too
+
 log = logging.getLogger(__name__)
 
 
@@ -42,6 +44,7 @@ class OwnSkills:
 
     def __init__(self) -> None:
         self._shas: dict[str, str] = {}  # of what ships, by name
+        self._slow = asyncio.Lock()
 
     def load(self) -> None:
         """Import what the plan calls, so that the first incident does not wait for it."""
@@ -56,7 +59,11 @@ class OwnSkills:
 
     async def run(self, name: str, params: Mapping[str, Any], ctx: CtxServer) -> SkillResult:
         """Run a skill and return its result, kept and cut as for any caller."""
-        result = await self._result(name, params, ctx)
+        if name in SLOW:
+            async with self._slow:
+                result = await self._result(name, params, ctx)
+        else:
+            result = await self._result(name, params, ctx)
         ref = ctx.keep(result)
         metadata = {**result.metadata, "result": ref}
         return capped(replace(result, metadata=metadata), ref)

@@ -265,10 +265,9 @@ def _other_reset(text: str, case: Case) -> Refutation | None:
         words = readable(line.raw)
         for shown in _RESETS:
             if shown.kind in said.excludes and (found := shown.printed.search(words)):
-                # A board that lost its supply says so, too: whatever is printed first counts.
                 return Refutation(line, f"the board itself says {name(found.group(), 60)}")
-            if shown.kind == said.kind and shown.printed.search(words):
-                return None
+        if said.own.search(words):
+            return None  # what is printed first counts
     return None
 
 
@@ -279,47 +278,53 @@ def _from_fault(case: Case) -> list[Line]:
 
 @dataclass(frozen=True, slots=True)
 class _Reset:
-    """A kind of reset: how a memory speaks of it, how a board prints it, what it excludes."""
+    """A kind of reset: how memories speak of it, and how boards print it.
+
+    `printed` is how a board names it as the cause of its reset; `own` is all that bears it out.
+    """
 
     kind: str
     said: re.Pattern[str]
     printed: re.Pattern[str]
+    own: re.Pattern[str]
     excludes: frozenset[str]
 
 
-def _reset(kind: str, said: str, printed: str, *excludes: str) -> _Reset:
-    ignoring = re.IGNORECASE
-    return _Reset(
-        kind, re.compile(said, ignoring), re.compile(printed, ignoring), frozenset(excludes)
+def _reset(kind: str, said: str, printed: str, more: str, excludes: Sequence[str]) -> _Reset:
+    says, prints, own = (
+        re.compile(pattern, re.IGNORECASE) for pattern in (said, printed, f"{printed}|{more}")
     )
+    return _Reset(kind, says, prints, own, frozenset(excludes))
 
 
 _CAUSE = r"(?:reset|reboot|rst)[ _](?:cause|reason|status|source)\W{1,4}(?:\w+[ _-]){0,3}?"
 
-# A weak supply may well make software fail; only one that has gone away excludes another reset.
+# A weak supply may well make software fail: only one that was gone excludes another reset. A board
+# that was switched off and on tells nothing of what was before.
 _RESETS = (
     _reset(
         "supply",
-        r"brown-?out|under-?volt|power (?:loss|cut|cycle|fail)|lost (?:its )?power"
-        r"|(?:supply|rail|voltage|volts?)\b[^.]{0,30}\b(?:dip|drop|sag|collapse|fail|gone|cut)",
-        rf"brown-?out|RTCWDT_BROWN_OUT_RESET|{_CAUSE}(?:power|por\b|bor\b)|\bPOWERON_RESET",
-        "watchdog", "software",
+        r"brown-?out|power (?:loss|cut|cycle|fail)|lost (?:its )?power",
+        rf"brown-?out|RTCWDT_BROWN_OUT_RESET|{_CAUSE}(?:brown|bor\b)",
+        r"POWERON_RESET|under-?voltage",
+        ("watchdog", "software"),
     ),
     _reset(
         "watchdog",
         r"watchdog|\bwdt\b",
-        rf"\w*WDT\w*_RESET\b|\w*WDT_SYS\w*|{_CAUSE}(?:watchdog|w?dog|wdt)\w*"
+        rf"\b(?!RTCWDT_BROWN)\w*WDT\w*_(?:RESET|RST|SYS\w*)\b|{_CAUSE}(?:watchdog|w?dog|wdt)\w*"
         r"|watchdog (?:reset|bite|expired|time-?out|got triggered)",
-        "supply",
+        r"watchdog",
+        ("supply",),
     ),
     _reset(
         "software",
         r"(?:software|firmware|own) reset|reset (?:itself|by software)|panic|stack overflow",
-        rf"\bSW_(?:CPU_)?RESET\b|RTC_SW_\w+|{_CAUSE}(?:software|sw\b|soft)"
-        r"|Kernel panic - not syncing|Rebooting in \d+ seconds",
-        "supply",
+        rf"\bSW_(?:CPU_)?RESET\b|RTC_SW_\w+|{_CAUSE}(?:software|sw\b|soft)",
+        r"panic|stack overflow|Rebooting in \d+ seconds",
+        ("supply",),
     ),
-)  # fmt: skip
+)
 
 _DENIED = re.compile(
     r"\b(?:not|no|never|nor|isn't|wasn't|rather than|instead of|without)\b(?:\s+[\w'/-]+){1,4}",

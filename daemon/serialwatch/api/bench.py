@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 from serialwatch.records import Incident, Marker, PortState, Report, Severity, State
-from serialwatch.store.memories import MemoryFilter
-from serialwatch.store.memory_gate import NewMemory
+from serialwatch.store.memory_gate import MemoryFilter, NewMemory
 from serialwatch.verdict import judged
 from serialwatch.wire import Json, iso, utc_ns
 
@@ -25,6 +24,7 @@ ErrorCode = Literal[
 ]
 
 
+WriteSource = Literal["attach", "send", "pty"]
 AuditAction = Literal[
     "release", "take_back", "pty",
     "send", "attach", "lines", "break", "reset", "mark", "resolve", "mute", "unmute", "answer",
@@ -90,6 +90,7 @@ class PortView:
     lost_bytes: Mapping[str, int] = field(default_factory=dict)  # by place
     uart_errors: Mapping[str, int] = field(default_factory=dict)  # by kind, counted ones only
     log_problem: str = ""  # why nothing is written to the log; "" while it is
+    tty: str = ""  # what a terminal program may open
     back_utc_ns: int = 0  # when a released port is taken back; 0: when its borrower is done
     others: str = ""  # programs that have the open device open too: they take bytes
     host_messages: Sequence[HostMessage] = ()  # what the PC's kernel said of it lately
@@ -261,7 +262,7 @@ class Bench(Protocol):
     async def report(self, incident_id: int, revision: int | None) -> Report | None:
         """Return a report of an incident, the newest revision for None."""
 
-    async def write(self, port: str, data: bytes, source: Literal["attach", "send"]) -> int:
+    async def write(self, port: str, data: bytes, source: WriteSource) -> int:
         """Send `data` to the device; return the number of the line it may be answered from."""
 
     async def set_lines(self, port: str, *, dtr: bool | None, rts: bool | None) -> None:
@@ -324,4 +325,8 @@ def port_from_json(body: Mapping[str, Any]) -> PortView:
     return PortView(**plain)
 
 
-_TIMES = {"since_utc_ns": "since", "last_rx_utc_ns": "last_rx_at", "back_utc_ns": "back_at"}  # names in JSON
+_TIMES = {  # names in JSON
+    "since_utc_ns": "since",
+    "last_rx_utc_ns": "last_rx_at",
+    "back_utc_ns": "back_at",
+}

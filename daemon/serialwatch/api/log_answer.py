@@ -10,7 +10,14 @@ from aiohttp import web
 
 from serialwatch.api.answers import ending
 from serialwatch.api.bench import Bench, BenchError
-from serialwatch.api.logs import LogQuery, fresh_page, last_complete, next_page, select
+from serialwatch.api.logs import (
+    LogQuery,
+    fresh_page,
+    from_marker,
+    last_complete,
+    next_page,
+    select,
+)
 from serialwatch.api.parameters import encoded, known_only, moment, whole
 from serialwatch.store.log_reader import PortLog
 
@@ -35,6 +42,8 @@ class LogAnswer:
         """Write the lines that the query asks for."""
         name, wanted = request.match_info["port"], _query(request)
         saved = await self._bench.render(lambda: self._open(name))
+        state = self._bench.log_dir.parent
+        wanted = await self._bench.render(partial(from_marker, wanted, state, name))
         end, lines = await self._bench.render(lambda: (last_complete(saved), select(saved, wanted)))
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         response.enable_chunked_encoding()
@@ -95,7 +104,7 @@ def no_port(bench: Bench, name: str) -> BenchError:
 
 def _query(request: web.Request) -> LogQuery:
     query = request.query
-    known_only(query, {"first", "last", "n", "since", "until", "boot", "grep", "follow"})
+    known_only(query, {"first", "last", "n", "since", "until", "boot", "grep", "marker", "follow"})
     wanted = LogQuery(
         first=whole(query, "first", 0),
         last=whole(query, "last", 0),
@@ -104,6 +113,7 @@ def _query(request: web.Request) -> LogQuery:
         until_utc_ns=moment(query, "until"),
         boot=whole(query, "boot", -(2**31)),
         text=encoded(query.get("grep", "")),
+        marker=query.get("marker", ""),
     )
     if "follow" in query and (wanted.last is not None or wanted.until_utc_ns is not None):
         raise BenchError("bad_request", "a log is followed without an end: no last, no until")

@@ -5,12 +5,16 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import Protocol
 
 from serialwatch.api.bench import BenchError
 from serialwatch.records import Line
+from serialwatch.store.boots import find_marker, load_markers
+from serialwatch.store.database import StoreError
+from serialwatch.store.read import read_once
 from serialwatch.wire import Json, iso, show
 
 MAX_NEWEST = 100_000  # lines that "the newest n" may hold in memory
@@ -54,6 +58,7 @@ class LogQuery:
     until_utc_ns: int | None = None
     boot: int | None = None  # 0: the current one, -1: the one before
     text: bytes = b""  # lines that hold it
+    marker: str = ""  # from that one on: its number, or a part of its text
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,32 @@ def select(log: SavedLog, query: LogQuery) -> Iterator[Line]:
     else:
         lines = list(log.lines(first=first, last=last, limit=newest, reverse=True))
     return reversed(lines)
+
+
+def from_marker(query: LogQuery, state: Path, port: str) -> LogQuery:
+    """Return `query` with the first line that its marker asks for. Blocks for the database.
+
+    Raises:
+        BenchError: there is no such marker.
+
+    """
+    if not query.marker:
+        return query
+    try:
+        found, known = read_once(
+            state / "serialwatch.db",
+            lambda db: (find_marker(db, port, query.marker), load_markers(db, port, limit=5)),
+        )
+    except StoreError as exc:
+        raise BenchError("unavailable", f"markers cannot be looked up: {exc}") from exc
+    if found is None:
+        newest = "; ".join(f"{each.id} {show(each.text.encode())!r}" for each in known)
+        raise BenchError(
+            "not_found",
+            f"no marker {query.marker!r} of {port}: "
+            + (f"the newest are {newest}" if newest else "it has none"),
+        )
+    return replace(query, first=max(found.seq, query.first or 0), marker="")
 
 
 def line_to_json(line: Line) -> Json:

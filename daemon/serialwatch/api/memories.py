@@ -12,11 +12,13 @@ from serialwatch.api.bench import Bench, BenchError
 from serialwatch.api.caller import Caller
 from serialwatch.api.log_answer import no_port
 from serialwatch.api.parameters import body_of, encoded, known_only, one_of, whole
-from serialwatch.store.memories import MAX_LIST, MemoryFilter, MemoryStatus
 from serialwatch.store.memory_gate import (
     MAX_BODY,
+    MAX_LIST,
     MAX_TITLE,
+    MemoryFilter,
     MemoryScope,
+    MemoryStatus,
     MemoryType,
     NewMemory,
 )

@@ -24,11 +24,11 @@ from serialwatch_drivers.identity import (
     is_twin,
     resolve,
 )
-from serialwatch_drivers.port import PortError
+from serialwatch_drivers.port import PortOpenError
 
 PRESENCE_S = 0.25  # the least that is waited for a device that is there but does not open
 IDENTITY_S = 1.0  # between two looks whether a path still leads to what is open
-SAFETY_S = 2.0  # between two looks at folders that tell their changes; without that: PRESENCE_S
+SAFETY_S = 5.0  # between two looks though the kernel tells what comes; if it does not: PRESENCE_S
 SETTLE_S = 0.01  # between two looks while a folder changes all the time
 
 _IN_CREATE = 0x100
@@ -46,7 +46,7 @@ async def appears(device: str, name: str, sysfs: Path = SYSFS, dev: Path = DEV) 
         path = asked.body
         await _noticed(lambda: os.path.exists(path), _ancestors(Path(path)), f"path {name}")
     else:
-        await _noticed(lambda: _leads_somewhere(device, sysfs, dev), [dev], f"path {name}")
+        await _noticed(_Adapter(device, sysfs, dev).is_there, [dev], f"path {name}")
 
 
 Nodes = frozenset[tuple[str, int, int]]
@@ -113,11 +113,26 @@ class OpenedPath:
         return now is not None and not is_twin(self._path, self._opened, self._sysfs, self._twins)
 
 
-def _leads_somewhere(device: str, sysfs: Path, dev: Path) -> bool:
-    try:
-        return bool(resolve(device, sysfs, dev))
-    except PortError as exc:
-        return getattr(exc, "kind", "") != "absent"
+class _Adapter:
+    """A USB adapter that may be plugged in: looked for in full only if a tty came or went."""
+
+    def __init__(self, device: str, sysfs: Path, dev: Path) -> None:
+        self._device = device
+        self._sysfs = sysfs
+        self._dev = dev
+        self._seen: tuple[Nodes, Nodes] | None = None
+        self._was_there = False
+
+    def is_there(self) -> bool:
+        """Tell whether the name leads somewhere, or to several."""
+        seen = tty_nodes(self._dev), tty_nodes(self._sysfs / "class/tty")
+        if seen != self._seen:
+            self._seen = seen
+            try:
+                self._was_there = bool(resolve(self._device, self._sysfs, self._dev))
+            except PortOpenError as exc:
+                self._was_there = exc.kind != "absent"
+        return self._was_there
 
 
 def _ancestors(path: Path) -> list[Path]:

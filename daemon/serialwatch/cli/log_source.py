@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from serialwatch.api.bench import BenchError
-from serialwatch.api.logs import LogQuery, select
+from serialwatch.api.logs import LogQuery, from_marker, select
 from serialwatch.cli.client import Daemon, part
 from serialwatch.cli.errors import CliError
 from serialwatch.cli.tables import safe
@@ -52,12 +52,14 @@ class SavedLogs:
     """Lines in the state folder of a daemon, which need not run."""
 
     def __init__(self, state: Path) -> None:
+        self._state = state
         self._folder = state / "log"
 
     def lines(self, port: str, query: LogQuery) -> Iterator[Line]:
         """See LogSource."""
         try:
-            yield from select(self._open(port), query)
+            saved = self._open(port)
+            yield from select(saved, from_marker(query, self._state, port))
         except BenchError as exc:
             raise CliError(f"{port}: {exc.message}") from exc
 
@@ -115,4 +117,5 @@ def _parameters(query: LogQuery) -> dict[str, str | int | None]:
         "until": None if until is None else iso(until),
         "boot": query.boot,
         "grep": query.text.decode("utf-8", errors="surrogateescape") or None,
+        "marker": query.marker or None,
     }

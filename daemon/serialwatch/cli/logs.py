@@ -22,6 +22,7 @@ from serialwatch.cli.client import find_daemon
 from serialwatch.cli.errors import CliError
 from serialwatch.cli.escapes import line_text
 from serialwatch.cli.log_source import DaemonLogs, LogSource, SavedLogs
+from serialwatch.cli.logs_verify import verify_logs
 from serialwatch.cli.options import Number, json_option, socket_option
 from serialwatch.cli.tables import shorten
 from serialwatch.cli.times import exact, local_now, parse_when
@@ -42,7 +43,7 @@ class Wanted:
 
 
 @click.command()
-@click.argument("ports", nargs=-1, required=True, metavar="PORT…")
+@click.argument("ports", nargs=-1, metavar="PORT…")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is printed now.")
 @click.option("-n", "newest", metavar="N", help="The last N lines, or all.")
 @click.option("--since", metavar="TIME", help="10m, 2h, 03:58, yesterday, 2026-06-22T03:58:12Z.")
@@ -54,12 +55,16 @@ class Wanted:
     type=Number(-_FAR, _FAR),
     help="Boot 7 is 7, the current one 0, the one before it -1.",
 )
+@click.option("--marker", metavar="MARKER", help="From a marker on: its number, or its text.")
 @click.option("-t", "--timestamps", is_flag=True, help="Time and number of each line.")
+@click.option("--raw", is_flag=True, help="The bytes of each line as they came, escapes and all.")
 @click.option(
     "--state",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Read the logs in this state folder; no daemon is needed.",
 )
+@click.option("--verify", is_flag=True, help="Hold the indexes of the logs against the logs.")
+@click.option("--repair", is_flag=True, help="With --verify: make wrong indexes anew.")
 @json_option
 @socket_option
 def logs(
@@ -71,15 +76,30 @@ def logs(
     text: str | None,
     regex: bool,
     boot: int | None,
+    marker: str | None,
     timestamps: bool,
+    raw: bool,
     state: Path | None,
+    verify: bool,
+    repair: bool,
     as_json: bool,
     socket: str | None,
 ) -> int:
     """Show what PORTs have printed; dut1:L48211-L48236 is a part of it.
 
-    Without -n and the like the last 200 lines are shown.
+    Without -n and the like the last 200 lines are shown. Several ports are merged by time.
     """
+    if verify:
+        asked = (follow, newest, since, until, text, boot is not None, marker, raw, socket)
+        if any(asked):
+            raise click.UsageError("--verify looks at whole logs: only --repair, --state, --json")
+        return verify_logs(ports, state, repair=repair, as_json=as_json)
+    if repair:
+        raise click.UsageError("--repair needs --verify")
+    if not ports:
+        raise click.UsageError("which PORT? `serialwatch ports` names them")
+    if raw and (as_json or timestamps):
+        raise click.UsageError("--raw is the bytes alone: neither --json nor -t go with it")
     if regex and not text:
         raise click.UsageError("-E needs --grep TEXT")
     base = LogQuery(
@@ -87,6 +107,7 @@ def logs(
         until_utc_ns=_when(until, "--until"),
         boot=boot,
         text=b"" if regex or not text else text.encode("utf-8", errors="surrogateescape"),
+        marker=marker or "",
     )
     if base.since_utc_ns and base.until_utc_ns and base.since_utc_ns > base.until_utc_ns:
         raise click.UsageError(f"--since {since} is later than --until {until}")
@@ -98,7 +119,7 @@ def logs(
         pattern=_pattern(text) if regex and text else None,
     )
     source: LogSource = SavedLogs(state) if state else DaemonLogs(find_daemon(socket))
-    printer = _Printer([w.port for w in wanted], as_json=as_json, with_time=timestamps)
+    printer = _Printer([w.port for w in wanted], as_json=as_json, with_time=timestamps, is_raw=raw)
     try:
         starts = [_next_seq(source, w.port) for w in wanted] if follow else [None] * len(wanted)
         printer.history(_history(source, wanted, starts, choice))
@@ -127,8 +148,11 @@ class _Choice:
 class _Printer:
     """Writes lines; an unfinished one, such as a prompt, is written over when it goes on."""
 
-    def __init__(self, ports: Sequence[str], *, as_json: bool, with_time: bool) -> None:
+    def __init__(
+        self, ports: Sequence[str], *, as_json: bool, with_time: bool, is_raw: bool
+    ) -> None:
         self._as_json = as_json
+        self._is_raw = is_raw
         self._with_time = with_time
         self._is_terminal = sys.stdout.isatty()
         self._has_colour = self._is_terminal and "NO_COLOR" not in os.environ
@@ -150,11 +174,14 @@ class _Printer:
         for line in lines:
             if self._as_json or line.is_complete:
                 self._write(line)
-            elif self._is_terminal and not self._prefix:
+            elif self._is_terminal and not self._prefix and not self._is_raw:
                 self._write_unfinished(line)
             sys.stdout.flush()
 
     def _write(self, line: Line) -> None:
+        if self._is_raw:
+            sys.stdout.buffer.write(line.raw + (b"\n" if line.is_complete else b""))
+            return
         if self._as_json:
             sys.stdout.write(json.dumps(line_to_json(line)) + "\n")
             return

@@ -17,9 +17,14 @@ from serialwatch.cli.show_memory import memory_row, memory_table, origin_lines, 
 from serialwatch.cli.tables import console, safe, width_of
 from serialwatch.cli.times import local_now
 from serialwatch.store.database import Job, StoreError
-from serialwatch.store.memories import MAX_LIST, MemoryFilter, MemoryStatus
 from serialwatch.store.memory_find import find_memories, origin_to_json
-from serialwatch.store.memory_gate import MemoryScope, MemoryType
+from serialwatch.store.memory_gate import (
+    MAX_LIST,
+    MemoryFilter,
+    MemoryScope,
+    MemoryStatus,
+    MemoryType,
+)
 from serialwatch.store.memory_origin import load_origin
 from serialwatch.store.read import read_once
 from serialwatch.wire import Json

@@ -13,7 +13,6 @@ from serialwatch.cli.client import find_daemon, part
 from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
 from serialwatch.cli.options import Number, json_option, socket_option
 from serialwatch.cli.show_run import run_lines, run_row, runs_table
-from serialwatch.cli.skills_load import read_config
 from serialwatch.cli.tables import console, safe, width_of
 from serialwatch.cli.times import local_now
 from serialwatch.store.database import Job, StoreError
@@ -132,19 +131,23 @@ def answer(run_id: str, text: str, as_json: bool, socket: str | None) -> None:
 @runs.command(short_help="A whole run as JSON, for a file.")
 @click.argument("run_id", metavar="RUN")
 @_state_option
+@click.option("--json", "is_short", is_flag=True, help="Print it on one line.")
 @socket_option
-def export(run_id: str, state: Path | None, socket: str | None) -> None:
+def export(run_id: str, state: Path | None, is_short: bool, socket: str | None) -> None:
     """Print all of a run as one JSON object, for a file: `runs export RUN > run.json`.
 
     Messages stand once each under their hash, and rounds name them; results have hashes as well.
     Passwords, keys and the like are hidden in all of it, as they were from the model.
     """
-    body = _run(run_id, state, socket)
+    # Imported late: only this command needs the configuration and the secrets' shapes.
     from serialwatch.agent.redaction import Redactor
+    from serialwatch.cli.skills_load import read_config
 
+    body = _run(run_id, state, socket)
     hide = Redactor(read_config(None).agent.redact_patterns).hide_all
     messages = body.pop("messages")  # hidden already, when they were sent
-    click.echo(json.dumps(exported({**hide(body), "messages": messages}), indent=1))
+    whole = exported({**hide(body), "messages": messages})
+    click.echo(json.dumps(whole, indent=None if is_short else 1))
 
 
 @runs.command(short_help="Play a run again and tell the first difference.")

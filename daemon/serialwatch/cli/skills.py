@@ -90,7 +90,7 @@ def _as_json(finding: Finding) -> Json:
     }
 
 
-@skills.command("list")
+@skills.command("list", short_help="The skills the agent has, and those that are broken.")
 @config_option
 @json_option
 def list_skills(config_path: Path | None, as_json: bool) -> None:

@@ -188,8 +188,9 @@ def check_twins(machine: Machine) -> Iterator[Finding]:
         places = [stable_name(str(dev / tty.tty), dev, sysfs) or tty.place for tty in ttys]
         remedy = f"use {' and '.join(places)}".replace(str(dev), "/dev")
         yield Finding("adapters", "note", told, remedy)
-    if is_clear and machine.usb_ttys:
-        yield Finding("adapters", "good", "every adapter has a name of its own")
+    for tty in machine.usb_ttys if is_clear else ():
+        name = (stable_name(str(dev / tty.tty), dev, sysfs) or tty.place).replace(str(dev), "/dev")
+        yield Finding("adapters", "good", f"{tty.tty} is {name}")
 
 
 def check_latency(machine: Machine) -> Iterator[Finding]:

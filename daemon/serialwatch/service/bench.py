@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from serialwatch.api.bench import (
     AuditEntry,
@@ -22,6 +22,7 @@ from serialwatch.api.bench import (
     PortView,
     Reset,
     Who,
+    WriteSource,
 )
 from serialwatch.config import ResetCommand
 from serialwatch.metrics import CONTENT_TYPE, Metrics
@@ -88,6 +89,7 @@ class ServiceBench:
         self._marked = marked
         self._loans = loans
         loans.mark = self.mark
+        self.tty_of: Callable[[str], str] = lambda port: ""  # what terminal programs open
         self.runs = ServiceRuns(db, self.render, faults.take_queue_id, desk.go_on, self.audit)
         self.memories = ServiceMemories(
             db, self.render, log_dir, desk.count_memories, self.audit
@@ -196,7 +198,7 @@ class ServiceBench:
                 return newest
         return stored
 
-    async def write(self, port: str, data: bytes, source: Literal["attach", "send"]) -> int:
+    async def write(self, port: str, data: bytes, source: WriteSource) -> int:
         """Send `data` to the device; return the number of the line it may be answered from."""
         found = self._writable(port)
         before_seq = self._wrote_seq[port] = found.reader.next_seq
@@ -414,6 +416,7 @@ class ServiceBench:
             lost_bytes=dict(stats.lost_bytes),
             uart_errors=dict(stats.uart_errors),
             log_problem=self._writer.problems.get(name, ""),
+            tty=self.tty_of(name),
             back_utc_ns=self._loans.back_utc_ns(name),
             others=port.others,
             host_messages=_lately(port.host_messages),

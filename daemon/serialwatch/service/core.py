@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
-from serialwatch.api.bench import PortView
+from serialwatch.api.bench import PortView, Who
 from serialwatch.api.caller import policy_of_this_process
 from serialwatch.api.listen import ApiBindError, refuse_served
 from serialwatch.api.server import ApiPlaces, ApiServer
@@ -34,6 +34,7 @@ from serialwatch.service.faults import Faults
 from serialwatch.service.host import HostWatch
 from serialwatch.service.loans import Loans
 from serialwatch.service.look_up import look_up
+from serialwatch.service.port_ttys import PortTtys
 from serialwatch.service.ports import Ports
 from serialwatch.service.rules import RuleBook
 from serialwatch.service.supervise import supervise
@@ -120,6 +121,14 @@ class Service:
             self._loans,
         )
         self._desk.bench = self._bench
+        self._ttys = PortTtys(
+            run_dir(config) / "tty",
+            self._bench,
+            self._writer_of,
+            policy_of_this_process(is_system=True) if is_system() else None,
+        )
+        self._ttys.configure(config.port)
+        self._bench.tty_of = self._ttys.path
         self._discovery = Discovery(self._ports, self._in_renderer)
         self._host = HostWatch(self._ports, self._bench.mark, self._tell_state, self._in_renderer)
         self._api: ApiServer | None = None
@@ -166,6 +175,7 @@ class Service:
 
     def on_bytes(self, port: str, data: bytes) -> None:
         """Hand what a board printed to whoever is attached."""
+        self._ttys.on_bytes(port, data)
         if self._api is not None:
             self._api.on_bytes(port, data)
 
@@ -201,9 +211,12 @@ class Service:
 
     def _hands_on(self, port: str) -> Json:
         """Return who may type into a port now ("" for nobody), and who sent something lately."""
-        who = self._api.consoles.writer(port) if self._api is not None else None
+        who = self._writer_of(port)
         sent = [{"seq": each.seq, "user": each.user} for each in self._bench.sent(port)]
         return {"writer": who.user if who else "", "sent": sent}
+
+    def _writer_of(self, port: str) -> Who | None:
+        return self._api.consoles.writer(port) if self._api is not None else None
 
     def _detector(self, trigger: str) -> Told | None:
         matcher = self._ports.matcher
@@ -272,6 +285,7 @@ class Service:
         gc.freeze()
         self._start_notifiers(tasks)
         self._start_part("api", self._serve_api, tasks)
+        self._start_part("ttys", self._ttys.run, tasks)
         self._start_part("agent", self._desk.link.run, tasks)
         self._start_part("host", self._host.run, tasks)
         self._upkeep.start()
@@ -539,6 +553,7 @@ class Service:
                 self._ports.add(port, tasks)
         await self._ports.number([port for port in self._ports if not port.is_numbered])
         await self._ports.search_with(matcher)
+        self._ttys.configure(config.port)
         if config.notify != before.notify:
             for task in self._notifiers.values():
                 task.cancel()
@@ -630,8 +645,10 @@ class Service:
 
 
 def _is_same_port(one: PortConfig | None, other: PortConfig) -> bool:
-    """Tell whether a port can stay open; its firmware file is for the agent alone."""
-    return one is not None and replace(one, elf="") == replace(other, elf="")
+    """Tell whether a port can stay open; its firmware file and its pty do not concern it."""
+    return one is not None and replace(one, elf="", pty="off") == replace(
+        other, elf="", pty="off"
+    )
 
 
 def _elfs(config: Config) -> dict[str, str]:

@@ -15,7 +15,6 @@ from serialwatch.api.memories import no_memory
 from serialwatch.service.look_up import InThread, look_up
 from serialwatch.store.database import Database, Job, StoreError
 from serialwatch.store.memories import (
-    MemoryFilter,
     correct_memory,
     count_used,
     forget_memory,
@@ -28,7 +27,12 @@ from serialwatch.store.memory_find import (
     origin_to_json,
     written_to_json,
 )
-from serialwatch.store.memory_gate import MemoryRefusedError, NewMemory, memory_from_json
+from serialwatch.store.memory_gate import (
+    MemoryFilter,
+    MemoryRefusedError,
+    NewMemory,
+    memory_from_json,
+)
 from serialwatch.store.memory_origin import load_origin, used_in
 from serialwatch.store.runs import Fresh, RunRow, Trace, load_run, save_trace
 from serialwatch.wire import Json

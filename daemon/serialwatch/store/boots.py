@@ -125,6 +125,20 @@ def load_markers(
     return [_marker(row) for row in rows]
 
 
+def find_marker(db: Database, port: str, wanted: str) -> Marker | None:
+    """Return the marker with the number `wanted`, else the newest whose kind or text it is part of.
+
+    Upper and lower case are the same.
+    """
+    by_number = int(wanted) if wanted.isascii() and wanted.isdigit() and len(wanted) < 18 else 0
+    rows = db.query(
+        "SELECT * FROM markers WHERE port = ? AND (id = ? OR kind = ? OR instr(lower(text), ?))"
+        " ORDER BY id = ? DESC, id DESC LIMIT 1",
+        [port, by_number, wanted.lower(), wanted.lower(), by_number],
+    )
+    return next((_marker(row) for row in rows), None)
+
+
 def _boot(row: dict[str, Any]) -> BootRow:
     return BootRow(
         port=row["port"],

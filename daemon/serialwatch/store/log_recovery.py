@@ -15,6 +15,7 @@ from serialwatch.store.log_format import (
     Cut,
     Header,
     Kind,
+    Place,
     Record,
     begun_utc_ns,
     first_seq_of,
@@ -67,6 +68,17 @@ def rebuilt_index(path: Path, port: str) -> bytes:
     return header + indexer.add(data, 0, lasted_ns, begun_ns)
 
 
+def replace_index(path: Path, data: bytes) -> None:
+    """Put an index in the place of another one, on the disk before it has its name."""
+    fresh = path.with_suffix(".idx.new")
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+    with open(fd, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(fd)
+    fresh.replace(path)
+
+
 def _recover_file(path: Path, port: str) -> int:
     index_path = path.with_suffix(".idx")
     size = path.stat().st_size
@@ -85,7 +97,7 @@ def _recover_file(path: Path, port: str) -> int:
         return last.seq - 1  # it ended in order
     indexer, records = _index_rest(path, header, whole, size)
     try:
-        _replace(index_path, whole + records)
+        replace_index(index_path, whole + records)
         _sync(path)
     except OSError as exc:
         log.warning("%s: not repaired: %s", index_path, exc.strerror)
@@ -119,16 +131,11 @@ def _index_rest(path: Path, header: Header, index: bytes, size: int) -> tuple[In
         if (record := unpack_record(raw := made[at : at + RECORD_BYTES])) is not None
         and record.offset > known
     )
-    cut = pack_record(
-        Kind.CUT,
-        ESTIMATED,
-        Cut.CRASH,
-        size,
-        indexer.last_seq + 1,
-        last.utc_ns + lasted_ns,
-        last.mono_ns + lasted_ns,
-    )
-    return indexer, records + cut
+    ends = (size, indexer.last_seq + 1, last.utc_ns + lasted_ns, last.mono_ns + lasted_ns)
+    # What had been read and not yet written is lost with a crash; nobody knows how much it was.
+    gap = pack_record(Kind.GAP, Place.LOG, 0, *ends)
+    cut = pack_record(Kind.CUT, ESTIMATED, Cut.CRASH, *ends)
+    return indexer, records + gap + cut
 
 
 def _without_torn_end(index: bytes, log_bytes: int) -> bytes:
@@ -152,16 +159,6 @@ def _last_of(index: bytes, *kinds: Kind, flags: int = 0) -> Record | None:
         if record is not None and record.kind in kinds and record.flags & flags == flags:
             return record
     return None
-
-
-def _replace(path: Path, data: bytes) -> None:
-    fresh = path.with_suffix(".idx.new")
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
-    with open(fd, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(fd)
-    fresh.replace(path)
 
 
 def _sync(path: Path) -> None:

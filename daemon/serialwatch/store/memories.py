@@ -11,15 +11,17 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from sqlite_utils import Database
 
 from serialwatch.store.memory_gate import (
     MAX_EVIDENCE,
+    MemoryFilter,
     MemoryRefusedError,
     MemoryScope,
     MemorySource,
+    MemoryStatus,
     MemoryType,
     NewMemory,
     check_memory,
@@ -37,12 +39,9 @@ from serialwatch.store.memory_kin import (
 from serialwatch.store.memory_words import plain
 from serialwatch.wire import iso, utc_ns
 
-MemoryStatus = Literal["proposed", "active", "superseded"]
-
 MAX_PER_RUN = 3  # memories that skills may write, of each source
 ENOUGH_INCIDENTS = 2  # that say the same make it active
 CORRECTED = 5  # priority of what a person corrects
-MAX_LIST = 1000
 
 DAY_NS = 24 * 3600 * 1_000_000_000
 KEPT_DAYS: Mapping[int, int] = {2: 30, 3: 180}  # by priority; 4 and 5 stay, 0 and 1 are scratch
@@ -90,17 +89,6 @@ class Written:
     status: MemoryStatus
     near: tuple[int, ...] = ()  # memories that say nearly the same
     contradicts: tuple[int, ...] = ()  # memories that say something else under the same title
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryFilter:
-    """Which memories are wanted; what is "" does not narrow them."""
-
-    port: str = ""  # what a run about that port would see
-    type: MemoryType | Literal[""] = ""
-    scope: MemoryScope | Literal[""] = ""
-    status: MemoryStatus | Literal["", "all"] = ""  # "": all but superseded
-    limit: int = 100
 
 
 def write_memory(db: Database, memory: NewMemory, now_utc_ns: int) -> Written:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from sqlite_utils import Database
 
-from serialwatch.store.memories import MemoryFilter, MemoryRow, Written, load_memories
+from serialwatch.store.memories import MemoryRow, Written, load_memories
+from serialwatch.store.memory_gate import MemoryFilter
 from serialwatch.store.memory_kin import Relation
 from serialwatch.store.memory_origin import Origin, lines_of
 from serialwatch.store.memory_search import Place, search

@@ -10,11 +10,13 @@ from typing import Any, Literal
 MemoryType = Literal["preference", "fact", "task_result", "snapshot"]
 MemoryScope = Literal["bench", "port", "board", "user"]
 MemorySource = Literal["human", "rule", "model"]
+MemoryStatus = Literal["proposed", "active", "superseded"]
 
 MAX_BODY = 400  # characters
 MAX_TITLE = 120
 MAX_TAGS = 16
 MAX_EVIDENCE = 20
+MAX_LIST = 1000
 MAX_PRIORITY: Mapping[MemorySource, int] = {"human": 5, "rule": 3, "model": 3}
 
 _TYPES = {"preference", "fact", "task_result", "snapshot"}
@@ -51,6 +53,17 @@ class NewMemory:
     user_id: str = ""
     expires_utc_ns: int | None = None  # None: as its priority says
     links: Sequence[MemoryLink] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFilter:
+    """Which memories are wanted; what is "" does not narrow them."""
+
+    port: str = ""  # what a run about that port would see
+    type: MemoryType | Literal[""] = ""
+    scope: MemoryScope | Literal[""] = ""
+    status: MemoryStatus | Literal["", "all"] = ""  # "": all but superseded
+    limit: int = 100
 
 
 def memory_from_json(body: Mapping[str, Any]) -> NewMemory:

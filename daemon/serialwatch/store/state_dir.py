@@ -101,6 +101,21 @@ class StateLock:
             raise _error(self.folder, "cannot be written", exc) from exc
 
 
+def is_held(folder: Path) -> bool:
+    """Return whether a daemon runs on a state directory, without touching it."""
+    try:
+        fd = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 def _try_to_write(folder: Path) -> None:
     """Make and remove a file: mode bits do not tell about read-only mounts and full disks."""
     probe = folder / f".probe-{os.getpid()}"
