@@ -7,7 +7,7 @@ ARGS ?=
 JOBS ?= 2# test processes; a file of tests stays in one
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench eval eval-agent fuzz real-llm wheel wheel-test debian-packages clean
+.PHONY: help demo test lint bench eval eval-agent fuzz real-llm wheel wheel-test lab lab-packages debian-packages clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -61,6 +61,13 @@ wheel: $(READY) ## Build the wheel into dist/
 
 wheel-test: wheel ## Install the wheel into an empty environment; run tests and demo against it
 	tests/wheel.sh
+
+lab: wheel ## The service in an emulated PC whose USB adapters come and go (tests/lab/README.md)
+	$(BIN)/python tests/lab/lab.py dist/*.whl $(ARGS)
+
+lab-packages: ## What the lab uses from Debian, if you may install it (apt-get)
+	apt-get update
+	apt-get install --yes --no-install-recommends mmdebstrap qemu-system-x86 e2fsprogs
 
 debian-packages: ## What tests and demo use from Debian, if you may install it (apt-get)
 	apt-get update

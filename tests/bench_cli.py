@@ -144,11 +144,13 @@ class Terminal:
 
 
 @asynccontextmanager
-async def in_terminal(*args: str, columns: int = 80) -> AsyncIterator[Terminal]:
+async def in_terminal(
+    *args: str, columns: int = 80, env: dict[str, str] | None = None
+) -> AsyncIterator[Terminal]:
     """Run a command in a terminal of its own."""
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (24, columns))
-    environ = os.environ | {"TERM": "xterm-256color"}
+    environ = os.environ | {"TERM": "xterm-256color"} | (env or {})
     environ.pop("COLUMNS", None)
     environ.pop("NO_COLOR", None)
     child = await asyncio.create_subprocess_exec(

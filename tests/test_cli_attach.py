@@ -360,3 +360,93 @@ async def test_help_is_one_block_that_fits_the_terminal_as_it_is_now(tmp_path: P
         rows = re.sub(r"\x1b\[\d*m", "", shown.decode()).split("\r\n")
         assert len(rows) > 6
         assert max(map(len, rows)) <= 40
+
+
+async def test_scrollback_that_clears_the_screen_leaves_the_header_there(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench:
+        old = b"\x1b[2J\x1b[1;1H\x1bMtop\r\n\x1b[5Aup\x1b[31mred\x1b[0m\x1b[K\r\n\x1b[H=> \x1b[2"
+        bench.by_name["dut1"].cable.prints(old)
+        await bench_has(bench, old[-10:])
+        async with in_terminal(*args(tmp_path), columns=100) as terminal:
+            screen = pyte.Screen(100, 24)
+            shown = await terminal.until("── live ──")
+            pyte.ByteStream(screen).feed(shown)
+            bench.by_name["dut1"].cable.prints(b"Jmd 0\r\n")
+            live = await terminal.until("md 0\r\n")
+            await leaves(terminal)
+
+    rows = [row.rstrip() for row in screen.display]
+    assert rows[0].startswith("dut1 · usb-Test_dut1")
+    assert rows.index("top") < rows.index("upred") < rows.index("=>")
+    assert b"\x1b[31mred\x1b[0m\x1b[K" in shown
+    assert live.endswith(b"\x1b[2Jmd 0\r\n")  # what is printed now may clear it
+
+
+async def test_dtr_and_rts_are_set_when_they_are_asked_for_and_not_else(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as terminal:
+        await terminal.until("── live")
+        terminal.type(b"\x14d")
+        await terminal.until("DTR: 1 sets it on, 0 off")
+        terminal.type(b"1")
+        await terminal.until("DTR set on")
+        terminal.type(b"\x14r0")
+        await terminal.until("RTS set off")
+        terminal.type(b"\x14rx")
+        await terminal.until("RTS is left as it is")
+        await leaves(terminal)
+
+        assert bench.lines == [("dut1", True, None), ("dut1", None, False)]
+        assert bench.by_name["dut1"].cable.received() == b""
+
+
+async def test_the_terminal_is_restored_when_the_daemon_is_killed(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as terminal:
+        before = terminal.settings()
+        await terminal.until("── live")
+        assert bench.server is not None
+        for connection in list(bench.server._runner.server.connections):
+            connection.transport.abort()
+
+        assert await terminal.exit_code() == 1
+        assert terminal.settings() == before
+        assert RESTORED in await terminal.until("the daemon has closed the connection")
+
+
+async def test_the_terminal_is_restored_after_a_fault_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "planted").mkdir()
+    (tmp_path / "planted/sitecustomize.py").write_text(
+        "from serialwatch.cli import attached_view\n"
+        "def broken(self, data): raise ZeroDivisionError('planted')\n"
+        "attached_view.AttachedView.board = broken\n"
+    )
+    env = {"PYTHONPATH": str(tmp_path / "planted")}
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path), env=env) as terminal:
+        before = terminal.settings()
+        await terminal.until("── live")
+        bench.by_name["dut1"].cable.prints(b"x")
+
+        assert await terminal.exit_code() == 1
+        assert terminal.settings() == before
+        assert RESTORED in await terminal.until("a fault of its own: ZeroDivisionError: planted")
+
+
+async def test_the_terminal_is_restored_when_nobody_reads_what_is_shown(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench:
+        keys, far = os.openpty()
+        before = termios.tcgetattr(far)
+        child = await asyncio.create_subprocess_exec(
+            *COMMAND, *args(tmp_path), stdin=far, stdout=asyncio.subprocess.PIPE
+        )
+        assert child.stdout is not None
+        await within_s(20, child.stdout.readuntil(b"Ctrl-T q to leave"))
+        child._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
+        async with asyncio.timeout(10):
+            while child.returncode is None:
+                bench.by_name["dut1"].cable.prints(b"x")
+                await asyncio.sleep(0.01)
+        after = termios.tcgetattr(far)
+        os.close(keys)
+        os.close(far)
+
+    assert child.returncode == 0
+    assert after == before

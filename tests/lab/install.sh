@@ -14,7 +14,7 @@ if [ "${LAB_MOUNTS:-}" != own ]; then
 fi
 hostname serialwatch-lab # which sudo looks up
 root=$(mktemp -d)
-trap 'umount -l "$root" 2>/dev/null; rmdir "$root"' EXIT
+trap 'umount -R -l "$root" 2>/dev/null || true; rmdir "$root"' EXIT
 mount -o loop "$disk" "$root"
 mount -t proc proc "$root/proc"
 mount --bind /dev "$root/dev"
@@ -22,4 +22,4 @@ cp -r "$checkout" "$root/root/serialwatch"
 cp "$steps" "$root/root/steps"
 env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root USER=lab-operator \
 	chroot "$root" sh -exc 'cd /root/serialwatch && . /root/steps'
-umount "$root/dev" "$root/proc" "$root"
+umount -R "$root"

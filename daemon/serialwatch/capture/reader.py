@@ -184,6 +184,11 @@ class Reader:
         self.next_seq, self.boot, self.stats = earlier.next_seq, earlier.boot, earlier.stats
         self._ring.put(self._new_file(Cut.STOP))
 
+    @property
+    def heard_ns(self) -> int:
+        """When the last byte came, CLOCK_MONOTONIC; 0: none has."""
+        return self._last_mono_ns
+
     def tick(self, mono_ns: int) -> None:
         """Hand on an unfinished line that stands still. Call it every 20 to 50 ms."""
         size = self._splitter.partial_bytes

@@ -125,6 +125,7 @@ class _Attachment:
         self._unsent: asyncio.Queue[bytes | str] = asyncio.Queue(_MAX_UNSENT)
         self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._asks_break = False
+        self._asks_line = ""  # dtr or rts
         self._mark: str | None = None  # text typed so far
         self.farewell = ""
 
@@ -201,14 +202,14 @@ class _Attachment:
             for item in self._keys.feed(keys):
                 if isinstance(item, Command):
                     self._command(item.key)
-                elif self._asks_break or self._mark is not None:
+                elif self._asks_break or self._asks_line or self._mark is not None:
                     self._answer(item)
                 else:
                     self._queue(item.data)
         self._end(0, "")
 
     def _command(self, key: str) -> None:
-        self._asks_break, self._mark = False, None
+        self._asks_break, self._asks_line, self._mark = False, "", None
         match key:
             case "q" | "Q" | "\x11":
                 self._end(0, f"left {self._view.port}; it is still being watched")
@@ -217,6 +218,10 @@ class _Attachment:
             case "b":
                 self._asks_break = True
                 self._view.say("send a break? y sends it, any other key does not")
+            case "d" | "r":
+                self._asks_line = {"d": "dtr", "r": "rts"}[key]
+                name = self._asks_line.upper()
+                self._view.say(f"{name}: 1 sets it on, 0 off, any other key leaves it")
             case "m":
                 self._mark = ""
                 self._view.say("marker: type a few words, Enter sets it, Esc does not")
@@ -233,8 +238,18 @@ class _Attachment:
                 if key in "yY":
                     self._queue(json.dumps({"break": BREAK_S}))
                 self._view.say("break sent" if key in "yY" else "no break")
+            elif self._asks_line:
+                self._set_line(key)
             elif self._mark is not None:
                 self._mark_key(key)
+
+    def _set_line(self, key: str) -> None:
+        line, self._asks_line = self._asks_line, ""
+        if key in "01":
+            self._queue(json.dumps({"lines": {line: key == "1"}}))
+            self._view.say(f"{line.upper()} set {'on' if key == '1' else 'off'}")
+        else:
+            self._view.say(f"{line.upper()} is left as it is")
 
     def _mark_key(self, key: str) -> None:
         assert self._mark is not None

@@ -18,6 +18,8 @@ from serialwatch.wire import Json
 HELP = (
     "Ctrl-T q  leave (also ~. at the start of a line)",
     "Ctrl-T b  send a break",
+    "Ctrl-T d  set DTR on or off",
+    "Ctrl-T r  set RTS on or off",
     "Ctrl-T m  set a marker in the log",
     "Ctrl-T w  take the write lease, from another person too",
     "Ctrl-T Ctrl-T  send Ctrl-T itself",
@@ -62,6 +64,7 @@ class AttachedView:
             self._scrollback -= len(old)
             self._print(old)
             if not self._scrollback:
+                self._allow(Allowed.SCREEN)
                 self.say("live")
         if data:
             self._print(data)
@@ -85,6 +88,8 @@ class AttachedView:
         for line in header_lines(port, hello, self._width(), time.time_ns()):
             self._show(line.encode(errors="replace") + b"\r\n")
         self._scrollback = hello["scrollback"]
+        if self._scrollback:
+            self._allow(Allowed.LINES)  # it must not clear the header away
         self.say("what came last" if self._scrollback else "live")
 
     def control(self, what: str, body: Any) -> None:
@@ -96,6 +101,7 @@ class AttachedView:
         match what:
             case "lag":
                 self._scrollback = 0
+                self._allow(Allowed.SCREEN)
                 yield (
                     f"{body:,} bytes skipped: this terminal was too slow; "
                     f"`serialwatch logs {self.port}` has them"
@@ -124,6 +130,10 @@ class AttachedView:
         elif port.state != "opening":
             why = why_not_up(port)
             yield f"{port.name} is {port.state}{f': {why}' if why else ''}; this stays attached"
+
+    def _allow(self, allowed: Allowed) -> None:
+        if self._filter is not None:
+            self._filter.allow(allowed)
 
     def _print(self, data: bytes) -> None:
         shown = data if self._filter is None else self._filter.feed(data)

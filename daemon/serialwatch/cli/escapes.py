@@ -16,11 +16,13 @@ _COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
 _MOVES = re.compile(
     rb"\x1b\[(?:(?:\d{0,4}(?:;\d{0,4})?)[ABCDEFGHIKLMPSXZ@`abdefr]|[012]?J|\d{0,4}T|[su]|\?25[hl])"
 )
+_ERASES_IN_LINE = re.compile(rb"\x1b\[[012]?K")
 _PLAIN_ESCAPES = frozenset(b"78DEM")  # save and restore the cursor, index, next line, reverse index
 _STRINGS = frozenset(b"]PX^_")  # OSC, DCS, SOS, PM, APC
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}".encode()
 
 _SCREEN_CONTROLS = rb"\x07-\x0a\x0d"  # BEL, BS, TAB, LF, CR
+_LINES_CONTROLS = rb"\x08-\x0a\x0d"  # BS, TAB, LF, CR
 _LINE_CONTROLS = rb"\x09"  # TAB
 
 # Characters that reorder or hide what stands around them, begin a line, or are letters unseen.
@@ -35,7 +37,15 @@ class Allowed(Enum):
 
     TEXT = auto()  # no escape at all
     COLOUR = auto()  # of one line
+    LINES = auto()  # what was printed earlier: nothing leaves its own line
     SCREEN = auto()  # an attached terminal
+
+
+_CONTROLS = {Allowed.SCREEN: _SCREEN_CONTROLS, Allowed.LINES: _LINES_CONTROLS}
+_PLAIN = {
+    allowed: re.compile(rb"[\x20-\x7e" + _CONTROLS.get(allowed, _LINE_CONTROLS) + rb"]+")
+    for allowed in Allowed
+}
 
 
 class EscapeFilter:
@@ -45,12 +55,15 @@ class EscapeFilter:
     """
 
     def __init__(self, allowed: Allowed) -> None:
-        self._allowed = allowed
-        controls = _SCREEN_CONTROLS if allowed is Allowed.SCREEN else _LINE_CONTROLS
-        self._plain = re.compile(rb"[\x20-\x7e" + controls + rb"]+")
+        self.allow(allowed)
         self._step = self._text
         self._held = bytearray()  # an unfinished sequence or character
         self._length = 0  # of an unfinished string, or what is missing of a character
+
+    def allow(self, allowed: Allowed) -> None:
+        """Let more or less through from here on."""
+        self._allowed = allowed
+        self._plain = _PLAIN[allowed]
 
     def feed(self, data: bytes) -> bytes:
         """Return what may be shown of `data`, with what was held back of earlier chunks."""
@@ -144,6 +157,8 @@ class EscapeFilter:
             return False
         if _COLOUR.fullmatch(self._held):
             return True
+        if self._allowed is Allowed.LINES:
+            return _ERASES_IN_LINE.fullmatch(self._held) is not None
         return self._allowed is Allowed.SCREEN and _MOVES.fullmatch(self._held) is not None
 
 

@@ -131,6 +131,8 @@ def run_cli(args: Sequence[str]) -> int:
             return _fail(f"standard output: cannot be written: {exc.strerror}", FAULT)
         if os.environ.get("SERIALWATCH_TRACEBACK"):
             raise
+        while isinstance(exc, ExceptionGroup) and len(exc.exceptions) == 1:
+            exc = exc.exceptions[0]  # of the only task that failed
         words = f"a fault of its own: {type(exc).__name__}: {exc}"
         return _fail(f"{words}\nplease report it; SERIALWATCH_TRACEBACK=1 shows where", FAULT)
     return code

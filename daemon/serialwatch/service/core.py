@@ -127,7 +127,6 @@ class Service:
             self._writer_of,
             policy_of_this_process(is_system=True) if is_system() else None,
         )
-        self._ttys.configure(config.port)
         self._bench.tty_of = self._ttys.path
         self._discovery = Discovery(self._ports, self._in_renderer)
         self._host = HostWatch(self._ports, self._bench.mark, self._tell_state, self._in_renderer)
@@ -285,6 +284,7 @@ class Service:
         gc.freeze()
         self._start_notifiers(tasks)
         self._start_part("api", self._serve_api, tasks)
+        self._ttys.configure(self._config.port)
         self._start_part("ttys", self._ttys.run, tasks)
         self._start_part("agent", self._desk.link.run, tasks)
         self._start_part("host", self._host.run, tasks)

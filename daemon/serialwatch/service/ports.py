@@ -38,6 +38,8 @@ MAX_CATCH_UP = 1024 * 1024  # bytes of log that are searched again at a start
 MAX_WAITING = 1024 * 1024  # bytes of a port that wait for the rules to be compiled
 HOST_MESSAGES = 20  # of the PC's kernel that are kept, a port
 KERNEL_NS = 10_000_000_000  # a message of the kernel explains what happens to the link so long
+QUIET_NS = 10_000_000_000  # what waits for a port that is longer quiet is not in a hurry
+QUIET_TURNS = 5  # one of so many is its: idle ports would else cost more than all others
 LEARNED_BOOTS = 20  # that tell how long a board needs to get ready
 
 
@@ -94,6 +96,7 @@ class Ports:
         self._matcher: Matcher | None = None
         self.lent: dict[str, str] = {}  # by port: to whom and for what
         self._kernel: dict[str, tuple[int, str]] = {}  # by port: when it said what last
+        self._turn = 0
         self.unsearched_lines = 0  # too many waited for the rules
 
     def __iter__(self) -> Iterator[BenchPort]:
@@ -229,8 +232,11 @@ class Ports:
         return self._matcher
 
     def tick(self, mono_ns: int, utc_ns: int) -> None:
-        """Let time pass for every port; some 20 times a second."""
-        for port in self._ports.values():
+        """Let time pass for every port, some 20 times a second; for those long quiet 4 times."""
+        self._turn += 1
+        for number, port in enumerate(self._ports.values(), self._turn):
+            if mono_ns - port.reader.heard_ns > QUIET_NS and number % QUIET_TURNS:
+                continue
             port.reader.tick(mono_ns)
             if port.watch is not None:
                 self._found(port, port.watch.tick(mono_ns, utc_ns))

@@ -312,7 +312,9 @@ def _filled(path: Path, header: Header, kept: list[Record]) -> list[Record]:
     size, changed_ns = path.stat().st_size, path.stat().st_mtime_ns
     last = max(kept, key=lambda record: record.mono_ns)
     ended_ns = last.mono_ns + max(changed_ns - last.utc_ns, 0)
-    for old in [*kept, Record(Kind.CUT, 0, 0, size, 0, 0, ended_ns)]:
+    ends = [record for record in kept if record.kind is Kind.CUT][:1]
+    stop = Record(Kind.CUT, 0, 0, size, 0, 0, ended_ns)
+    for old in [*(record for record in kept if record.kind is not Kind.CUT), stop]:
         record = old
         is_end = record.kind is Kind.CUT
         if is_end or record.kind is Kind.POINT:
@@ -328,7 +330,7 @@ def _filled(path: Path, header: Header, kept: list[Record]) -> list[Record]:
                 if record.flags & LINE_START:
                     anchor = record
         records.append(record)
-    return records[:-1]
+    return [*records[:-1], *ends]
 
 
 def _estimated(
