@@ -27,11 +27,11 @@ from typing import Any
 
 from bench_analysis import S, knowledge, matcher, skills
 from bench_incident import START_UTC_NS
-from serialwatch.agent.analyst import investigate
 from serialwatch.agent.archive import Archive
-from serialwatch.agent.case import Surroundings
-from serialwatch.agent.direct import DirectTools, LineLog
-from serialwatch.agent.tools import RunTools
+from serialwatch.agent.offline.analyst import investigate
+from serialwatch.agent.offline.case import Surroundings
+from serialwatch.agent.workers.direct import DirectTools, LineLog
+from serialwatch.agent.workers.tools import RunTools
 from serialwatch.incidents.incidents import Incidents
 from serialwatch.records import Boot, Finding, Incident, Line, Lines, Marker, Ready, Report
 from serialwatch.store.boots import save_boot, save_marker, save_ready

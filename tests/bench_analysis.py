@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench_incident import START_UTC_NS
-from serialwatch.agent.analyst import investigate
-from serialwatch.agent.case import Surroundings
-from serialwatch.agent.direct import DirectTools
 from serialwatch.agent.knowledge import Knowledge, load_knowledge
-from serialwatch.agent.reading import NOWHERE
-from serialwatch.agent.skills import Registry, load_skills
-from serialwatch.agent.tools import RunTools
+from serialwatch.agent.offline.analyst import investigate
+from serialwatch.agent.offline.case import Surroundings
+from serialwatch.agent.offline.reading import NOWHERE
+from serialwatch.agent.skills.registry import Registry, load_skills
+from serialwatch.agent.workers.direct import DirectTools
+from serialwatch.agent.workers.tools import RunTools
 from serialwatch.bundled import bundled_dir
 from serialwatch.incidents.incidents import Incidents
 from serialwatch.records import Boot, Finding, Incident, Line, Lines, Report

@@ -11,21 +11,21 @@ from typing import Any
 from bench_analysis import Seen, get_ready, knowledge, reported, skills, watched
 from chat_server import ChatServer, Script
 from own_streams import STREAMS
-from serialwatch.agent.breaker import Breaker
-from serialwatch.agent.case import Surroundings
-from serialwatch.agent.context import Submit
-from serialwatch.agent.direct import DirectTools
-from serialwatch.agent.goal import Goal, goal_of_incident
-from serialwatch.agent.hiding_model import HidingModel
-from serialwatch.agent.loop import NORMAL, Limits
-from serialwatch.agent.model import ChatModel, Endpoint
-from serialwatch.agent.model_run import ask_model
-from serialwatch.agent.reading import NOWHERE
+from serialwatch.agent.ctx.context import Submit
+from serialwatch.agent.models.breaker import Breaker
+from serialwatch.agent.models.hiding_model import HidingModel
+from serialwatch.agent.models.model import ChatModel, Endpoint
+from serialwatch.agent.offline.case import Surroundings
+from serialwatch.agent.offline.reading import NOWHERE
+from serialwatch.agent.proof.verifier import verify
 from serialwatch.agent.role import Role, load_role
-from serialwatch.agent.run_state import RunState
-from serialwatch.agent.tools import RunTools, Tools
-from serialwatch.agent.trace import ModelRun
-from serialwatch.agent.verifier import verify
+from serialwatch.agent.run.goal import Goal, goal_of_incident
+from serialwatch.agent.run.loop import NORMAL, Limits
+from serialwatch.agent.run.model_run import ask_model
+from serialwatch.agent.run.run_state import RunState
+from serialwatch.agent.run.trace import ModelRun
+from serialwatch.agent.workers.direct import DirectTools
+from serialwatch.agent.workers.tools import RunTools, Tools
 from serialwatch.bundled import bundled_dir
 from serialwatch.records import Report
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import selectors
 import sys
 import threading
 import time
@@ -78,8 +79,11 @@ async def no_blocked_loop(
 
     def watch() -> None:
         while not stop.wait(0.05):
-            if _had_s(waits) - turned[0] > LOOP_LIMIT_S and not stuck:
-                stuck.append("".join(traceback.format_stack(sys._current_frames()[main])))
+            if _had_s(waits) - turned[0] <= LOOP_LIMIT_S or stuck:
+                continue
+            frame = sys._current_frames()[main]
+            if frame.f_code.co_filename != selectors.__file__:  # there it waits, ready to turn
+                stuck.append("".join(traceback.format_stack(frame)))
 
     handle = [loop.call_soon(beat)]
     watcher = threading.Thread(target=watch, daemon=True)

@@ -28,8 +28,8 @@ from typing import Any
 
 from agent_case import Case, Told, load_cases, told
 from bench_analysis import get_ready
-from serialwatch.agent.device_text import readable
-from serialwatch.agent.verifier import verify
+from serialwatch.agent.proof.verifier import verify
+from serialwatch.agent.text.device_text import readable
 from serialwatch.records import Line, Report
 
 FIRST, IN_THREE = 0.80, 0.95  # least shares

@@ -15,12 +15,12 @@ from typing import Any
 from sqlite_utils import Database
 
 from serialwatch.agent.archive import Archive, logs_below
-from serialwatch.agent.context import CtxServer
+from serialwatch.agent.ctx.context import CtxServer
 from serialwatch.agent.knowledge import Knowledge
-from serialwatch.agent.own_skills import load_program
-from serialwatch.agent.results import MAX_OUTPUT, RefusedError, failure
-from serialwatch.agent.skill_process import Ctx, CtxError, QuestionError
-from serialwatch.agent.skills import Registry, load_skills
+from serialwatch.agent.skills.registry import Registry, load_skills
+from serialwatch.agent.skills.results import MAX_OUTPUT, RefusedError, failure
+from serialwatch.agent.workers.own_skills import load_program
+from serialwatch.agent.workers.skill_process import Ctx, CtxError, QuestionError
 from serialwatch.bundled import bundled_dir
 from serialwatch.records import SkillResult
 from serialwatch.store.migrations import migrations

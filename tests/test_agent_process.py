@@ -13,7 +13,7 @@ import pytest
 from bench_incident import incident_at
 from chat_server import ChatServer, Fail, Hang, Say
 from fake_core import Board, FakeCore
-from serialwatch.agent.analyst import investigate
+from serialwatch.agent.offline.analyst import investigate
 from serialwatch.records import Incident
 
 BOOT = "U-Boot 2023.01 (Jun 22 2026 - 08:38:07 +0000)"

@@ -58,7 +58,7 @@ async def test_a_long_job_is_delivered_to_the_core(tmp_path: Path, board: Board)
 async def test_a_skill_that_was_added_meanwhile_is_offered(
     tmp_path: Path, board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serialwatch.agent.skill_watch.LOOK_S", 0.05)
+    monkeypatch.setattr("serialwatch.agent.skills.watch.LOOK_S", 0.05)
     async with (
         ChatServer([Say("no report from me")]) as server,
         _core(tmp_path, server) as core,

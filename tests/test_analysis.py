@@ -12,7 +12,7 @@ import pytest
 from bench_cli import COMMAND
 from own_streams import STREAMS, Stream
 from serialwatch.agent.knowledge import Knowledge, load_knowledge
-from serialwatch.agent.skills import Registry, load_skills
+from serialwatch.agent.skills.registry import Registry, load_skills
 from serialwatch.bundled import bundled_dir
 from serialwatch.cli.main import run_cli
 from serialwatch.saved.analysis import Analysis, analyze

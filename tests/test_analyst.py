@@ -13,13 +13,13 @@ import pytest
 from bench_analysis import Seen, get_ready, knowledge, reported, skills, watched
 from bench_incident import incident_at, lines_of
 from own_streams import LOGS
-from serialwatch.agent.analyst import bare_report, investigate
-from serialwatch.agent.case import Surroundings
-from serialwatch.agent.context import Submit
-from serialwatch.agent.direct import DirectTools
-from serialwatch.agent.results import failure
-from serialwatch.agent.tools import Call, RunTools
-from serialwatch.agent.verifier import verify
+from serialwatch.agent.ctx.context import Submit
+from serialwatch.agent.offline.analyst import bare_report, investigate
+from serialwatch.agent.offline.case import Surroundings
+from serialwatch.agent.proof.verifier import verify
+from serialwatch.agent.skills.results import failure
+from serialwatch.agent.workers.direct import DirectTools
+from serialwatch.agent.workers.tools import Call, RunTools
 from serialwatch.records import Conclusion, HitCount, Line, Report, SkillResult
 
 # What U-Boot 2023.01 of Debian prints in QEMU.

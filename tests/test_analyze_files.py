@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from serialwatch.agent.knowledge import load_knowledge
-from serialwatch.agent.skills import load_skills
+from serialwatch.agent.skills.registry import load_skills
 from serialwatch.bundled import bundled_dir
 from serialwatch.saved.analysis import Analysis, analyze, eol_of
 from serialwatch.saved.log import open_log

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from saved_log import SavedLog
-from serialwatch.agent.context import CtxServer
-from serialwatch.agent.results import error_code
-from serialwatch.agent.worker import Workers
+from serialwatch.agent.ctx.context import CtxServer
+from serialwatch.agent.skills.results import error_code
+from serialwatch.agent.workers.worker import Workers
 from serialwatch.bundled import bundled_dir
 from serialwatch.store.incidents import save_change
 from skill_run import opened_database, opened_run, run_skill

@@ -12,10 +12,10 @@ import pytest
 from sqlite_utils import Database
 
 from saved_log import START_NS, S, SavedLog
-from serialwatch.agent import log_query
-from serialwatch.agent.context import CtxServer
-from serialwatch.agent.results import RefusedError, error_code
-from serialwatch.agent.worker import Workers
+from serialwatch.agent.ctx import log_query
+from serialwatch.agent.ctx.context import CtxServer
+from serialwatch.agent.skills.results import RefusedError, error_code
+from serialwatch.agent.workers.worker import Workers
 from serialwatch.bundled import bundled_dir
 from serialwatch.records import Conclusion, Evidence, Incident, Report, SkillResult
 from serialwatch.store.incidents import save_change

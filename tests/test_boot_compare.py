@@ -14,11 +14,11 @@ from sqlite_utils import Database
 
 from own_streams import STREAMS, Stream
 from saved_log import START_NS, S, SavedLog, line
-from serialwatch.agent.boot_diff import BootDiff, compare, form_of, read_boot
-from serialwatch.agent.context import CtxServer
-from serialwatch.agent.device_text import readable
-from serialwatch.agent.direct import LineLog
-from serialwatch.agent.results import error_code
+from serialwatch.agent.ctx.boot_diff import BootDiff, compare, form_of, read_boot
+from serialwatch.agent.ctx.context import CtxServer
+from serialwatch.agent.skills.results import error_code
+from serialwatch.agent.text.device_text import readable
+from serialwatch.agent.workers.direct import LineLog
 from serialwatch.bundled import bundled_dir
 from serialwatch.records import Boot, Marker, Ready
 from serialwatch.store.boots import save_boot, save_marker, save_ready

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from serialwatch.agent.breaker import FAILURES, FIRST_PAUSE_S, LAST_PAUSE_S, RECENT, Breaker
+from serialwatch.agent.models.breaker import FAILURES, FIRST_PAUSE_S, LAST_PAUSE_S, RECENT, Breaker
 
 
 class Bench:

@@ -13,11 +13,11 @@ import pytest_asyncio
 from sqlite_utils import Database
 
 from saved_log import SavedLog
-from serialwatch.agent.context import CtxServer
+from serialwatch.agent.ctx.context import CtxServer
 from serialwatch.agent.knowledge import Knowledge, load_knowledge
-from serialwatch.agent.results import MAX_OUTPUT, error_code
-from serialwatch.agent.skills import load_skills
-from serialwatch.agent.worker import Workers
+from serialwatch.agent.skills.registry import load_skills
+from serialwatch.agent.skills.results import MAX_OUTPUT, error_code
+from serialwatch.agent.workers.worker import Workers
 from serialwatch.bundled import bundled_dir
 from serialwatch.records import SkillResult
 from serialwatch.store.memories import write_memory

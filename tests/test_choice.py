@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serialwatch.agent.choice import (
+from serialwatch.agent.skills.choice import (
     BUDGET_TOKENS,
     MAX_FULL,
     Offer,
@@ -16,9 +16,9 @@ from serialwatch.agent.choice import (
     tokens_of,
     tool_of,
 )
-from serialwatch.agent.skill import Skill
-from serialwatch.agent.skills import load_skills
-from serialwatch.agent.when import Situation
+from serialwatch.agent.skills.registry import load_skills
+from serialwatch.agent.skills.skill import Skill
+from serialwatch.agent.skills.when import Situation
 from serialwatch.bundled import bundled_dir
 from skill_maker import make_skill
 

@@ -12,10 +12,10 @@ import pytest
 from sqlite_utils import Database
 
 from saved_log import START_NS, S, SavedLog
-from serialwatch.agent.context import CtxServer
+from serialwatch.agent.ctx.context import CtxServer
+from serialwatch.agent.ctx.log_query import MAX_CHARS
 from serialwatch.agent.knowledge import load_knowledge
-from serialwatch.agent.log_query import MAX_CHARS
-from serialwatch.agent.results import RefusedError
+from serialwatch.agent.skills.results import RefusedError
 from serialwatch.records import Incident, Marker, SkillResult
 from serialwatch.store.boots import save_marker
 from serialwatch.store.incidents import save_change

@@ -14,7 +14,7 @@ import pytest
 
 from bench_cli import COMMAND
 from serialwatch.agent.knowledge import load_knowledge
-from serialwatch.agent.skills import load_skills
+from serialwatch.agent.skills.registry import load_skills
 from serialwatch.bundled import bundled_dir
 from serialwatch.cli.demo import Show, _real_board, _say_what_to_try
 from serialwatch.demo import uboot

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from serialwatch.agent.entrance import choice_prompt, role_of, route
-from serialwatch.agent.question import parse_question
+from serialwatch.agent.questions.entrance import choice_prompt, role_of, route
+from serialwatch.agent.questions.question import parse_question
 from serialwatch.agent.role import Roles, load_roles
 from serialwatch.bundled import bundled_dir
 

@@ -6,7 +6,7 @@ from typing import Any
 from serialwatch.agent.archive import Archive
 from serialwatch.agent.core_link import CoreError
 from serialwatch.agent.equipment import CALLS_A_MINUTE, MAX_RUNS, Equipment
-from serialwatch.agent.worker import Late
+from serialwatch.agent.workers.worker import Late
 from serialwatch.records import SkillResult
 
 RESULT = SkillResult("success", {"a": 1}, metadata={"result": "R1"})

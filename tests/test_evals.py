@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from serialwatch.agent.evals import EvalsError, at_pointer, read_cases
-from serialwatch.agent.results import failure
+from serialwatch.agent.skills.evals import EvalsError, at_pointer, read_cases
+from serialwatch.agent.skills.results import failure
 from serialwatch.records import SkillResult
 
 OUTPUT = {"port": "dut1", "lines": [{"seq": 7, "text": "a panic"}], "a/b": {"~": 1}, "n": 3}

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from serialwatch.agent.circuit import FAILURES, WITHIN_S, Circuits
-from serialwatch.agent.results import SENTENCES, error_code
-from serialwatch.agent.skills import load_skills
-from serialwatch.agent.worker import Quota, Workers
+from serialwatch.agent.skills.registry import load_skills
+from serialwatch.agent.skills.results import SENTENCES, error_code
+from serialwatch.agent.workers.circuit import FAILURES, WITHIN_S, Circuits
+from serialwatch.agent.workers.worker import Quota, Workers
 from serialwatch.records import SkillResult
 from skill_maker import make_skill
 from skill_run import opened_run

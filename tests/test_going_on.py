@@ -15,7 +15,7 @@ import pytest
 
 from chat_server import Answer, ChatServer, Hang, Say
 from fake_core import Board, FakeCore
-from serialwatch.agent.run_state import state_from_json
+from serialwatch.agent.run.run_state import state_from_json
 from serialwatch.store.runs import Trace, save_trace
 from test_agent_process import ABORT, GOOD, ORACLE, abort
 

@@ -16,9 +16,9 @@ import pytest
 
 from bench_analysis import get_ready, reported, watched
 from own_streams import STREAMS
-from serialwatch.agent.device_text import normal, readable
-from serialwatch.agent.tools import RunTools
-from serialwatch.agent.verifier import verify
+from serialwatch.agent.proof.verifier import verify
+from serialwatch.agent.text.device_text import normal, readable
+from serialwatch.agent.workers.tools import RunTools
 from serialwatch.records import Conclusion, Evidence, Incident, Line, Report
 
 CAUGHT, REFUSED = 0.95, 0.02  # least and most share

@@ -11,8 +11,8 @@ import pytest
 from bench_analysis import get_ready, watched
 from bench_model import MARKED, NONCE, Result, device_lines, investigated, offered
 from chat_server import Answer, Say
-from serialwatch.agent.run_state import RunState
-from serialwatch.agent.shown import marked, marked_text
+from serialwatch.agent.run.run_state import RunState
+from serialwatch.agent.run.shown import marked, marked_text
 
 Json = dict[str, Any]
 

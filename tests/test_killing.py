@@ -8,16 +8,16 @@ import sys
 from pathlib import Path
 
 from bench_cable import within_s
-from serialwatch.agent.fork_client import ForkClient
-from serialwatch.agent.results import error_code
-from serialwatch.agent.worker import Workers
+from serialwatch.agent.skills.results import error_code
+from serialwatch.agent.workers.fork_client import ForkClient
+from serialwatch.agent.workers.worker import Workers
 from skill_maker import make_skill
 from skill_run import opened_run
 
 # A forkserver whose skills are not locked in: what they may do on a kernel without a filter.
 UNLOCKED = """
 import sys
-from serialwatch.agent import forkserver, skill_process
+from serialwatch.agent.workers import forkserver, skill_process
 skill_process.confine = lambda *given: None
 forkserver.main(int(sys.argv[1]))
 """

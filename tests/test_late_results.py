@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlite_utils import Database
 
-from serialwatch.agent.worker import Workers
+from serialwatch.agent.workers.worker import Workers
 from serialwatch.store.late_results import (
     MAX_BODY,
     LateResult,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from serialwatch.agent.line_shape import level_of, shape, untimed
+from serialwatch.agent.text.line_shape import level_of, shape, untimed
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from serialwatch.agent import lint
-from serialwatch.agent.lint import lint_skills
+from serialwatch.agent.skills import lint
+from serialwatch.agent.skills.lint import lint_skills
 from serialwatch.bundled import bundled_dir
 from skill_maker import make_skill
 
@@ -85,7 +85,7 @@ def test_a_head_or_text_is_judged(tmp_path: Path, old: str, new: str, code: str)
         ("async def run(ctx, params):\n    os.system('x')", "SW033"),
         ("async def run(ctx, params):\n    time.sleep(1)", "SW034"),
         ("async def run(ctx, params):\n    eval('x')", "SW033"),
-        ("from serialwatch.agent.worker import Workers", "SW035"),
+        ("from serialwatch.agent.workers.worker import Workers", "SW035"),
         ("from serialwatch import wire", "SW035"),
         ("token = 'abcdefghijkl'", "SW050"),
     ],
@@ -243,7 +243,7 @@ def test_a_finding_names_its_line(
 
 def test_every_code_has_a_remedy() -> None:
     folder = Path(lint.__file__).parent
-    source = (folder / "lint.py").read_text() + (folder / "skill_folder.py").read_text()
+    source = (folder / "lint.py").read_text() + (folder / "folder.py").read_text()
 
     assert set(re.findall(r"SW\d{3}", source)) == lint.REMEDIES.keys()
 

@@ -5,9 +5,8 @@ import time
 import pytest
 
 from saved_log import START_NS, S, line
-from serialwatch.agent import log_query
-from serialwatch.agent.direct import LineLog
-from serialwatch.agent.log_query import (
+from serialwatch.agent.ctx import log_query
+from serialwatch.agent.ctx.log_query import (
     LineFilter,
     LogRange,
     parse_match,
@@ -15,6 +14,7 @@ from serialwatch.agent.log_query import (
     read_lines,
     read_stats,
 )
+from serialwatch.agent.workers.direct import LineLog
 from serialwatch.wire import iso, utc_ns
 
 ALL = LineFilter()

@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 
 from bench_cable import within_s
-from serialwatch.agent.results import error_code
-from serialwatch.agent.worker import MAX_LONG, Late, Workers
+from serialwatch.agent.skills.results import error_code
+from serialwatch.agent.workers.worker import MAX_LONG, Late, Workers
 from skill_maker import make_skill
 from skill_run import opened_run
 

@@ -16,12 +16,12 @@ from bench_incident import incident_at, lines_of
 from chat_server import Answer, ChatServer, Say
 from fake_core import Board, FakeCore
 from serialwatch.agent.archive import Archive
-from serialwatch.agent.asking import MODEL_RUN
-from serialwatch.agent.context import CtxServer
+from serialwatch.agent.ctx.context import CtxServer
 from serialwatch.agent.knowledge import Knowledge
 from serialwatch.agent.remembering import quoted_from, without_quotes
-from serialwatch.agent.skills import Registry
-from serialwatch.agent.tools import RunTools
+from serialwatch.agent.run.asking import MODEL_RUN
+from serialwatch.agent.skills.registry import Registry
+from serialwatch.agent.workers.tools import RunTools
 from serialwatch.records import Incident, SkillResult
 from serialwatch.store.memories import load_memories
 from serialwatch.store.memory_gate import MemoryFilter

@@ -14,11 +14,11 @@ from bench_analysis import knowledge, skills
 from bench_incident import incident_at, lines_of
 from chat_server import Answer, ChatServer, Say
 from fake_core import NOW_NS, Board, FakeCore
-from serialwatch.agent.analyst import investigate
-from serialwatch.agent.asking import MODEL_RUN
-from serialwatch.agent.case import Case, Recalled
-from serialwatch.agent.direct import DirectTools
+from serialwatch.agent.offline.analyst import investigate
+from serialwatch.agent.offline.case import Case, Recalled
 from serialwatch.agent.recall import for_prompt, in_prompt, refutation, worth_telling
+from serialwatch.agent.run.asking import MODEL_RUN
+from serialwatch.agent.workers.direct import DirectTools
 from serialwatch.records import Incident, Report
 from serialwatch.store.memories import correct_memory, load_memory
 from test_agent_process import ABORT, abort

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from chat_server import Answer, Broken, ChatServer, Fail, Hang, Json, Raw, Say
-from serialwatch.agent.abilities import Abilities, abilities_from_json, abilities_to_json
-from serialwatch.agent.api_key import find_api_key, load_api_key
-from serialwatch.agent.breaker import Breaker
-from serialwatch.agent.completion import NoCompletionError, read_completion
-from serialwatch.agent.model import (
+from serialwatch.agent.models.abilities import Abilities, abilities_from_json, abilities_to_json
+from serialwatch.agent.models.api_key import find_api_key, load_api_key
+from serialwatch.agent.models.breaker import Breaker
+from serialwatch.agent.models.completion import NoCompletionError, read_completion
+from serialwatch.agent.models.model import (
     ChatModel,
     Endpoint,
     ModelError,
     ToolsRefusedError,
 )
-from serialwatch.agent.spending import Caps, Spending
+from serialwatch.agent.models.spending import Caps, Spending
 
 TOOL = {
     "type": "function",

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from chat_server import Answer, ChatServer, Fail, Json, Raw, Say, Script
-from serialwatch.agent.model_check import CODE_WORD, EndpointCheck, Finding
-from serialwatch.agent.model_use import ModelSetup
+from serialwatch.agent.models.model_check import CODE_WORD, EndpointCheck, Finding
+from serialwatch.agent.models.model_use import ModelSetup
 from serialwatch.cli.main import run_cli
 
 LISTED = Raw('{"data": [{"id": "tiny"}]}')

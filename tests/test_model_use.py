@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from chat_server import Answer, ChatServer, Fail, Json, Say, Script
-from serialwatch.agent.abilities import Abilities
 from serialwatch.agent.archive import Archive, logs_below
-from serialwatch.agent.breaker import Breaker
-from serialwatch.agent.cheap_model import CheapModel
 from serialwatch.agent.core_link import CoreError
-from serialwatch.agent.hiding_model import HidingModel
-from serialwatch.agent.model import ChatModel, Endpoint, ModelError
-from serialwatch.agent.model_use import ModelSetup, ModelUse
-from serialwatch.agent.open_models import Models
-from serialwatch.agent.redaction import Redactor
+from serialwatch.agent.models.abilities import Abilities
+from serialwatch.agent.models.breaker import Breaker
+from serialwatch.agent.models.cheap_model import CheapModel
+from serialwatch.agent.models.hiding_model import HidingModel
+from serialwatch.agent.models.model import ChatModel, Endpoint, ModelError
+from serialwatch.agent.models.model_use import ModelSetup, ModelUse
+from serialwatch.agent.models.open_models import Models
+from serialwatch.agent.models.redaction import Redactor
 from serialwatch.service.model_use import take_answer, take_endpoint, take_spent
 from serialwatch.store.database import Database
 from serialwatch.store.spending import load_spending

@@ -11,7 +11,7 @@ from sqlite_utils import Database
 
 from saved_log import START_NS, S, SavedLog
 from serialwatch.agent.archive import Archive, logs_below
-from serialwatch.agent.novel_watch import NovelWatch
+from serialwatch.agent.novel.novel_watch import NovelWatch
 from serialwatch.records import Boot, Marker, Ready
 from serialwatch.store.boots import save_boot, save_marker, save_ready
 from serialwatch.store.migrations import migrations

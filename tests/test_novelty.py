@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from serialwatch.agent.novelty import (
+from serialwatch.agent.novel.novelty import (
     GOOD_AFTER_S,
     LEARN_LINES,
     MAX_TOLD,

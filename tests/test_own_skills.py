@@ -12,12 +12,12 @@ import pytest
 from bench_analysis import skills
 from bench_incident import lines_of
 from serialwatch.agent.archive import Archive
-from serialwatch.agent.context import CtxServer
-from serialwatch.agent.direct import LineLog
+from serialwatch.agent.ctx.context import CtxServer
 from serialwatch.agent.knowledge import Knowledge
-from serialwatch.agent.own_skills import PLANNED, OwnSkills
-from serialwatch.agent.results import error_code
-from serialwatch.agent.skills import Registry, load_skills
+from serialwatch.agent.skills.registry import Registry, load_skills
+from serialwatch.agent.skills.results import error_code
+from serialwatch.agent.workers.direct import LineLog
+from serialwatch.agent.workers.own_skills import PLANNED, OwnSkills
 from serialwatch.bundled import bundled_dir
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from serialwatch.agent.results import MAX_KEPT, MAX_OUTPUT
-from serialwatch.agent.worker import Workers
+from serialwatch.agent.skills.results import MAX_KEPT, MAX_OUTPUT
+from serialwatch.agent.workers.worker import Workers
 from skill_maker import make_skill
 from skill_run import opened_run
 

@@ -7,14 +7,20 @@ from typing import Any
 import pytest
 
 from bench_incident import incident_at, lines_of
-from serialwatch.agent.case import Case, Surroundings
-from serialwatch.agent.choice import Offer
-from serialwatch.agent.controls import control
-from serialwatch.agent.goal import Goal, goal_of
-from serialwatch.agent.guards import call_key, is_stuck, note_key, note_outcome
-from serialwatch.agent.plan import default_plan, judge_steps, missing_of, read_plan, suspicions_of
-from serialwatch.agent.run_state import PlanStep, RunState
-from serialwatch.agent.tools import Call
+from serialwatch.agent.offline.case import Case, Surroundings
+from serialwatch.agent.run.controls import control
+from serialwatch.agent.run.goal import Goal, goal_of
+from serialwatch.agent.run.guards import call_key, is_stuck, note_key, note_outcome
+from serialwatch.agent.run.plan import (
+    default_plan,
+    judge_steps,
+    missing_of,
+    read_plan,
+    suspicions_of,
+)
+from serialwatch.agent.run.run_state import PlanStep, RunState
+from serialwatch.agent.skills.choice import Offer
+from serialwatch.agent.workers.tools import Call
 from serialwatch.records import Hypothesis, Incident, Line, Report, SkillResult
 
 TEXT = "one\ntwo\nthree\nfour\nInternal error: Oops: 96000045\nesr = 0x96000045\nend"

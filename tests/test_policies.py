@@ -13,7 +13,7 @@ import pytest
 from bench_analysis import reported
 from bench_model import investigated, stream
 from chat_server import Answer, Fail, Hang, Raw, Say
-from serialwatch.agent.loop import Limits
+from serialwatch.agent.run.loop import Limits
 from serialwatch.records import Report
 from serialwatch.wire import report_to_json
 

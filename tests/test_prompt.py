@@ -10,16 +10,16 @@ import pytest
 from bench_analysis import get_ready, skills
 from bench_incident import incident_at, lines_of
 from bench_model import NONCE, role
-from serialwatch.agent.case import Case, Recalled
-from serialwatch.agent.choice import choose
-from serialwatch.agent.controls import control_tools
-from serialwatch.agent.goal import Goal, goal_of
-from serialwatch.agent.plan import default_plan, suspicions_of
-from serialwatch.agent.prompt import Prompt, PromptTooLongError, Scene, build_prompt
-from serialwatch.agent.run_state import Inquiry, PlanStep, RunState, Turn
-from serialwatch.agent.tokens import Estimator
-from serialwatch.agent.verifier import Rejection
-from serialwatch.agent.when import Situation
+from serialwatch.agent.models.tokens import Estimator
+from serialwatch.agent.offline.case import Case, Recalled
+from serialwatch.agent.proof.verifier import Rejection
+from serialwatch.agent.run.controls import control_tools
+from serialwatch.agent.run.goal import Goal, goal_of
+from serialwatch.agent.run.plan import default_plan, suspicions_of
+from serialwatch.agent.run.prompt import Prompt, PromptTooLongError, Scene, build_prompt
+from serialwatch.agent.run.run_state import Inquiry, PlanStep, RunState, Turn
+from serialwatch.agent.skills.choice import choose
+from serialwatch.agent.skills.when import Situation
 from serialwatch.records import Hypothesis, Report
 
 LINES = [f"[   {n}.000000] a line of the kernel, number {n}, at 0x{n:016x}" for n in range(60)]

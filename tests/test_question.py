@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from serialwatch.agent.question import NotUnderstood, Question, examples, parse_question
+from serialwatch.agent.questions.question import NotUnderstood, Question, examples, parse_question
 
 ZONE = timezone(timedelta(hours=2))
 NOW = datetime(2026, 6, 22, 9, 30, tzinfo=ZONE)  # a Monday

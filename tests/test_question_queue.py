@@ -1,6 +1,11 @@
 from __future__ import annotations
 
-from serialwatch.agent.question_queue import AT_ONCE, MAX_WAITING, AskedQuestion, QuestionQueue
+from serialwatch.agent.questions.question_queue import (
+    AT_ONCE,
+    MAX_WAITING,
+    AskedQuestion,
+    QuestionQueue,
+)
 
 
 def asked(number: int, user: str = "anna") -> AskedQuestion:

@@ -12,7 +12,7 @@ import pytest
 from agent_case import Case, Told, told
 from bench_analysis import get_ready
 from serialwatch.agent.knowledge import load_knowledge
-from serialwatch.agent.resets import meaning_of
+from serialwatch.agent.offline.resets import meaning_of
 from serialwatch.bundled import bundled_dir
 from serialwatch.records import Conclusion, Report
 from serialwatch.triggers.rules import load_rules

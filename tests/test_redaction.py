@@ -7,7 +7,7 @@ import time
 import pytest
 
 from own_streams import STREAMS
-from serialwatch.agent.redaction import Redactor
+from serialwatch.agent.models.redaction import Redactor
 
 PEM = """\
 a1b2:dut1:L7| -----BEGIN RSA PRIVATE KEY-----

@@ -333,7 +333,9 @@ def test_ports_shows_who_has_it_and_how_long(daemon: RunningDaemon) -> None:
     daemon.post("/v1/ports/dut1/take_back")
 
     assert re.search(r"dut1 +released \d+s ", shown.stdout)
-    assert re.search(r"lent to \w+ \(pid \d+\) for `esptool`; comes back in (1m|\d+s)", shown.stdout)
+    assert re.search(
+        r"lent to \w+ \(pid \d+\) for `esptool`; comes back in (1m|\d+s)", shown.stdout
+    )
 
 
 def test_a_restart_of_the_daemon_leaves_a_flasher_alone(

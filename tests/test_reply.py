@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from serialwatch.agent.actions import read_reply
-from serialwatch.agent.completion import Completion, ToolCall
+from serialwatch.agent.models.completion import Completion, ToolCall
+from serialwatch.agent.run.actions import read_reply
 
 ACTION = {
     "reasoning": "look",

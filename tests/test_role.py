@@ -18,7 +18,7 @@ from serialwatch.agent.role import (
     tokens_in,
 )
 from serialwatch.agent.setup import Setup
-from serialwatch.agent.skills import load_skills
+from serialwatch.agent.skills.registry import load_skills
 from serialwatch.bundled import bundled_dir
 from serialwatch.cli.roles import roles as roles_command
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from sqlite_utils import Database
 
-from serialwatch.agent.context import CtxServer
-from serialwatch.agent.results import RefusedError
+from serialwatch.agent.ctx.context import CtxServer
 from serialwatch.agent.role import Role, load_role
-from serialwatch.agent.worker import Workers
+from serialwatch.agent.skills.results import RefusedError
+from serialwatch.agent.workers.worker import Workers
 from serialwatch.bundled import bundled_dir
 from serialwatch.store.memories import write_memory
 from serialwatch.store.memory_gate import NewMemory

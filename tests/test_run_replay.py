@@ -11,9 +11,9 @@ import pytest
 from bench_analysis import Seen, get_ready, knowledge, skills, watched
 from bench_model import Result, investigated, role
 from chat_server import Fail, Say, Script
-from serialwatch.agent.replay import Replayed, ReplayError, replay
-from serialwatch.agent.tools import page_texts
-from serialwatch.agent.trace import RunRecord, RunStatus, session_of_incident
+from serialwatch.agent.run.replay import Replayed, ReplayError, replay
+from serialwatch.agent.run.trace import RunRecord, RunStatus, session_of_incident
+from serialwatch.agent.workers.tools import page_texts
 from serialwatch.store.runs import Trace, trace_from_json, trace_to_json
 from test_loop import ABORT, BAD, DECODE, GOOD, READ
 
@@ -86,7 +86,9 @@ async def test_a_run_in_json_mode_comes_out_the_same(seen: Seen) -> None:
 async def test_another_role_text_is_told_with_its_line(seen: Seen) -> None:
     trace = stored(await investigated(seen, [Say("", [("report-write", GOOD)])]), seen)
     core = f"{role().sections['core']}\nAnd be quick."
-    played = await again(trace, seen, role=replace(role(), sections={**role().sections, "core": core}))
+    played = await again(
+        trace, seen, role=replace(role(), sections={**role().sections, "core": core})
+    )
 
     first = played.differences[0]
     assert (played.same, first.round, first.now) == (0, 1, "And be quick.")

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import json
 
-from serialwatch.agent.run_state import (
+from serialwatch.agent.proof.verifier import Rejection
+from serialwatch.agent.run.run_state import (
     MAX_RECENT,
     Decision,
     Inquiry,
@@ -14,7 +15,6 @@ from serialwatch.agent.run_state import (
     state_from_json,
     state_to_json,
 )
-from serialwatch.agent.verifier import Rejection
 
 
 def test_a_state_comes_back_from_the_store_as_it_was() -> None:

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from serialwatch.agent.sandbox import landlock_abi
+from serialwatch.agent.workers.sandbox import landlock_abi
 
 PROBE = """
 import json, os, sys
 from pathlib import Path
-from serialwatch.agent.sandbox import Limits, confine
+from serialwatch.agent.workers.sandbox import Limits, confine
 
 def tried(what):
     try:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from serialwatch.agent.skill_watch import SkillWatch
-from serialwatch.agent.skills import Registry
-from serialwatch.agent.worker import Workers
+from serialwatch.agent.skills.registry import Registry
+from serialwatch.agent.skills.watch import SkillWatch
+from serialwatch.agent.workers.worker import Workers
 from skill_maker import make_skill
 from skill_run import opened_run
 
@@ -186,7 +186,7 @@ def _looked(bench: Bench) -> Registry:
 async def test_what_changes_is_handed_over_while_the_agent_runs(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serialwatch.agent.skill_watch.LOOK_S", 0.01)
+    monkeypatch.setattr("serialwatch.agent.skills.watch.LOOK_S", 0.01)
     bench.watch.load()
     found: asyncio.Queue[Registry] = asyncio.Queue()
     with ThreadPoolExecutor(1) as thread:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from serialwatch.agent.skill_folder import failure_hints
-from serialwatch.agent.skills import Registry, load_skills
+from serialwatch.agent.skills.folder import failure_hints
+from serialwatch.agent.skills.registry import Registry, load_skills
 from skill_maker import make_skill
 
 CHOICE = {

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from serialwatch.agent.spending import Caps, Spending, Spent
+from serialwatch.agent.models.spending import Caps, Spending, Spent
 from serialwatch.store.cached_answers import load_answer, prune_answers, save_answer
 from serialwatch.store.endpoints import EndpointRow, load_endpoints, save_endpoint
 from serialwatch.store.spending import (

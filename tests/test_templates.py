@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from serialwatch.agent.templates import MAX_WORDS, Templates
+from serialwatch.agent.text.templates import MAX_WORDS, Templates
 
 
 def learned(*lines: str, most: int = 500) -> Templates:

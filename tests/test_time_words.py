@@ -4,7 +4,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from serialwatch.agent.time_words import find_span, in_utc
+from serialwatch.agent.questions.time_words import find_span, in_utc
 
 NOW = datetime(2026, 6, 22, 9, 30, tzinfo=timezone(timedelta(hours=2)))  # a Monday
 

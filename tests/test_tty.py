@@ -398,6 +398,32 @@ async def test_a_second_reader_that_set_the_tty_is_told_from_a_hang_up(cable: Ca
     assert f"fuser -v {cable.path}" in str(lost)
 
 
+HOLDS = "import os,sys; os.open(sys.argv[1], 2); print('up', flush=True); sys.stdin.read()"
+
+
+async def test_a_second_reader_is_named_where_the_system_shows_it(cable: Cable) -> None:
+    ear = Ear()
+    thief = await asyncio.create_subprocess_exec(
+        sys.executable, "-S", "-c", HOLDS, str(cable.path),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert thief.stdout is not None
+    await within_s(20, thief.stdout.readline())
+    async with opened(cable, ear) as port:
+        own = os.open(cable.path, os.O_RDWR | os.O_NOCTTY)
+        settings = termios.tcgetattr(own)
+        settings[6][termios.VMIN] = 0
+        termios.tcsetattr(own, termios.TCSANOW, settings)
+        async with steals_first(port, cable):
+            lost = await ear.loses()
+        os.close(own)
+    await thief.communicate()
+
+    assert f"second reader? {Path(sys.executable).resolve().name[:6]}" in str(lost)
+    assert f"(pid {thief.pid}, uid {os.geteuid()})" in str(lost)
+    assert len(ear.losses) == 1
+
+
 async def test_a_port_opens_again_once_it_is_closed(
     cable: Cable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from bench_analysis import get_ready, watched
 from bench_cli import Cli
 from chat_server import ChatServer, Say
 from fake_core import Board, FakeCore
-from serialwatch.agent.device_text import readable
+from serialwatch.agent.text.device_text import readable
 from serialwatch.api.events import Events
 from serialwatch.cli.ask import answer_lines, step_line
 from serialwatch.cli.incidents import _COLUMNS, incident_row

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bench_incident import incident_at, lines_of
-from serialwatch.agent.verifier import Verified, verify
+from serialwatch.agent.proof.verifier import Verified, verify
 from serialwatch.records import (
     Conclusion,
     ConclusionKind,

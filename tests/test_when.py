@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from serialwatch.agent.when import Situation, WhenError, is_slow, parse_when
+from serialwatch.agent.skills.when import Situation, WhenError, is_slow, parse_when
 
 
 @pytest.mark.parametrize(

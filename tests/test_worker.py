@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 
 from bench_cable import within_s
-from serialwatch.agent.results import MAX_KEPT, MAX_OUTPUT, error_code
-from serialwatch.agent.worker import Quota, Workers
+from serialwatch.agent.skills.results import MAX_KEPT, MAX_OUTPUT, error_code
+from serialwatch.agent.workers.worker import Quota, Workers
 from serialwatch.records import SkillResult
 from skill_maker import make_skill
 from skill_run import opened_run

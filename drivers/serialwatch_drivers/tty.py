@@ -24,7 +24,7 @@ import serial_asyncio
 
 from serialwatch_drivers import uart
 from serialwatch_drivers.descriptors import READ_BYTES, WRITE_LIMIT_S, FdWriter
-from serialwatch_drivers.holder import find_holder
+from serialwatch_drivers.holder import find_holder, find_readers
 from serialwatch_drivers.identity import Identity, identify, refuse_ambiguous, resolve
 from serialwatch_drivers.port import (
     OnBytes,
@@ -39,6 +39,8 @@ from serialwatch_drivers.port import (
 from serialwatch_drivers.port_thread import PortThread, open_in_thread
 
 CLOSE_DRAIN_LIMIT_S = 1.0  # what write() has handed over may still leave, at 9600 bit/s 960 bytes
+
+_SECOND_READER = "ready, but nothing to read: second reader?"
 
 _KINDS: dict[int, OpenProblem] = {
     errno.ENOENT: "absent",
@@ -158,7 +160,7 @@ class BenchSerial(serial.Serial):
         except termios.error:
             return "hung up"
         # Still a tty: somebody has set VMIN to 0 and reads what should be ours.
-        return f"ready, but nothing to read: second reader? (`fuser -v {self.port}` names it)"
+        return _SECOND_READER
 
     def _close_abort_pipes(self) -> None:
         # Only pyserial's blocking calls need them: four descriptors a port.
@@ -193,6 +195,7 @@ class TtyPort(asyncio.Protocol):
         self._writer = FdWriter(line.fd, device, write_limit_s)
         self._transport: Any = None  # serial_asyncio is not annotated
         self._is_open = True
+        self._is_closing = False
         self._leave_break = threading.Event()
         self._identity = identify(line.fd)
 
@@ -270,6 +273,7 @@ class TtyPort(asyncio.Protocol):
 
     def close(self) -> None:
         """Begin to close; no callback comes after this. Never blocks."""
+        self._is_closing = True
         self._end()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.abort()  # close() would wait for a far end that does not read
@@ -285,9 +289,20 @@ class TtyPort(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the loss, once. The transport closes the port after this."""
-        if self._is_open:
-            self._end()
+        if not self._is_open:
+            return
+        self._end()
+        if str(exc) == _SECOND_READER and self._identity is not None:
+            number = self._identity.number
+            self._thread.post(lambda: find_readers({number}).get(number, ""), self._lost_to)
+        else:
             self._on_lost(PortLostError(self._asked, str(exc)))
+
+    def _lost_to(self, others: str) -> None:
+        """Tell that others, as far as they can be seen, have read what was ours."""
+        if not self._is_closing:
+            who = others or f"(`fuser -v {self._line.port}` names it)"
+            self._on_lost(PortLostError(self._asked, f"{_SECOND_READER} {who}"))
 
     def _end(self) -> None:
         self._is_open = False

@@ -97,7 +97,7 @@ def _spin(
     import asyncio
 
     from serialwatch.agent.__main__ import NICE
-    from serialwatch.agent.worker import Workers
+    from serialwatch.agent.workers.worker import Workers
     from skill_run import opened_run
 
     os.nice(NICE)

@@ -10,11 +10,12 @@ from typing import Any
 
 from lab_board import Board
 from lab_pc import LabPc, wait_for
-from lab_qemu import Qemu
+from lab_qemu import LabError, Qemu
 
 from serialwatch.wire import utc_ns
 
 READY_LIMIT_S = 300.0  # the first start compiles the rules
+STATE_LIMIT_S = 60.0
 
 CONFIG = """\
 [port.dut1]
@@ -76,11 +77,17 @@ class LabBench:
 
     def wait_for_state(self, name: str, *states: str) -> dict[str, Any]:
         """Return the port once it is in one of these states."""
-        return wait_for(
-            lambda: port if (port := self.port(name)).get("state") in states else None,
-            f"{name} {' or '.join(states)}",
-            READY_LIMIT_S,
-        )
+        seen: dict[str, Any] = {}
+
+        def is_so() -> bool:
+            seen.update(self.port(name))
+            return seen.get("state") in states
+
+        try:
+            wait_for(is_so, f"{name} {' or '.join(states)}", STATE_LIMIT_S)
+        except LabError as exc:
+            raise LabError(f"{exc}: {seen.get('state')}: {seen.get('problem')}") from exc
+        return seen
 
     def printed(self, name: str, first: int = 1) -> list[Printed]:
         """Return the complete lines of a port's log from number `first` on."""
@@ -98,7 +105,7 @@ class LabBench:
             lines = self.printed(name, first)
             return lines if sum(line.number > 0 for line in lines) >= count else None
 
-        return wait_for(enough, f"{count} lines of {name} from {first} on", READY_LIMIT_S)
+        return wait_for(enough, f"{count} lines of {name} from {first} on", STATE_LIMIT_S)
 
 
 def missing(lines: Sequence[Printed]) -> int:

@@ -15,10 +15,10 @@ from small_model import weights
 
 from bench_analysis import Seen, get_ready, watched
 from bench_model import investigated
-from serialwatch.agent.loop import Limits
-from serialwatch.agent.model import ChatModel, Endpoint
-from serialwatch.agent.model_check import EndpointCheck
-from serialwatch.agent.model_use import ModelSetup
+from serialwatch.agent.models.model import ChatModel, Endpoint
+from serialwatch.agent.models.model_check import EndpointCheck
+from serialwatch.agent.models.model_use import ModelSetup
+from serialwatch.agent.run.loop import Limits
 
 HAS_MODEL = importlib.util.find_spec("xllamacpp") is not None and weights() is not None
 

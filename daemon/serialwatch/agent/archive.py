@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from sqlite_utils import Database
 
-from serialwatch.agent.log_query import LogView
-from serialwatch.agent.results import RefusedError
+from serialwatch.agent.ctx.log_query import LogView
+from serialwatch.agent.skills.results import RefusedError
 from serialwatch.store.database import StoreError
 from serialwatch.store.log_reader import PortLog
 from serialwatch.store.read import open_readonly

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from serialwatch.agent.archive import Archive
-from serialwatch.agent.context import CtxServer, Submit
 from serialwatch.agent.core_link import CoreError, CoreLink
-from serialwatch.agent.device_text import shortened
+from serialwatch.agent.ctx.context import CtxServer, Submit
 from serialwatch.agent.knowledge import Knowledge
-from serialwatch.agent.own_skills import OwnSkills
-from serialwatch.agent.results import RefusedError
 from serialwatch.agent.role import Role
-from serialwatch.agent.shown import one_line
-from serialwatch.agent.skills import Registry
-from serialwatch.agent.tools import Call, RunTools
-from serialwatch.agent.worker import Late, Quota, Workers
+from serialwatch.agent.run.shown import one_line
+from serialwatch.agent.skills.registry import Registry
+from serialwatch.agent.skills.results import RefusedError
+from serialwatch.agent.text.device_text import shortened
+from serialwatch.agent.workers.own_skills import OwnSkills
+from serialwatch.agent.workers.tools import Call, RunTools
+from serialwatch.agent.workers.worker import Late, Quota, Workers
 from serialwatch.records import SkillResult
 from serialwatch.wire import Json
 

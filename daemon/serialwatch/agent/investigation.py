@@ -11,23 +11,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
-from serialwatch.agent.analyst import bare_report, investigate
 from serialwatch.agent.archive import Archive
-from serialwatch.agent.asking import Asking
-from serialwatch.agent.case import Surroundings
 from serialwatch.agent.core_link import CoreError
-from serialwatch.agent.diary import Diary
 from serialwatch.agent.equipment import PORTS_LIMIT_S, Equipment
-from serialwatch.agent.goal import goal_of_incident
-from serialwatch.agent.model_use import ModelUse
-from serialwatch.agent.past_run import PastRun, read_past_run, unfinished_runs
+from serialwatch.agent.models.model_use import ModelUse
+from serialwatch.agent.offline.analyst import bare_report, investigate
+from serialwatch.agent.offline.case import Surroundings
 from serialwatch.agent.queue import Answered, Work
-from serialwatch.agent.results import RefusedError
 from serialwatch.agent.role import Role
-from serialwatch.agent.run_state import Inquiry, RunState
-from serialwatch.agent.standing import Standing, Standings, carried_on, is_by_model, says_the_same
-from serialwatch.agent.tools import RunTools
-from serialwatch.agent.trace import (
+from serialwatch.agent.run.asking import Asking
+from serialwatch.agent.run.diary import Diary
+from serialwatch.agent.run.goal import goal_of_incident
+from serialwatch.agent.run.past_run import PastRun, read_past_run, unfinished_runs
+from serialwatch.agent.run.run_state import Inquiry, RunState
+from serialwatch.agent.run.trace import (
     ROLE,
     ModelRun,
     RunRecord,
@@ -35,6 +32,9 @@ from serialwatch.agent.trace import (
     memory_of,
     session_of_incident,
 )
+from serialwatch.agent.skills.results import RefusedError
+from serialwatch.agent.standing import Standing, Standings, carried_on, is_by_model, says_the_same
+from serialwatch.agent.workers.tools import RunTools
 from serialwatch.records import Incident, Report
 from serialwatch.store.reports import load_report
 from serialwatch.wire import Json, report_to_json

@@ -11,24 +11,24 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from serialwatch.agent.answering import Answering
 from serialwatch.agent.archive import Archive, logs_below
-from serialwatch.agent.asking import MODEL_RUN, Asking
-from serialwatch.agent.breaker import Breaker
 from serialwatch.agent.core_link import CoreError, CoreLink
 from serialwatch.agent.equipment import Equipment
 from serialwatch.agent.investigation import Investigator
 from serialwatch.agent.knowledge import load_knowledge
-from serialwatch.agent.model_use import ModelUse
-from serialwatch.agent.novel_watch import NovelWatch
+from serialwatch.agent.models.breaker import Breaker
+from serialwatch.agent.models.model_use import ModelUse
+from serialwatch.agent.novel.novel_watch import NovelWatch
+from serialwatch.agent.questions.answering import Answering
 from serialwatch.agent.queue import Work, WorkQueue
-from serialwatch.agent.results import RefusedError
 from serialwatch.agent.role import Roles, load_roles
+from serialwatch.agent.run.asking import MODEL_RUN, Asking
 from serialwatch.agent.setup import Setup
-from serialwatch.agent.skill_watch import SkillWatch
-from serialwatch.agent.skills import Registry
-from serialwatch.agent.tools import page_texts
-from serialwatch.agent.worker import Late, Workers
+from serialwatch.agent.skills.registry import Registry
+from serialwatch.agent.skills.results import RefusedError
+from serialwatch.agent.skills.watch import SkillWatch
+from serialwatch.agent.workers.tools import page_texts
+from serialwatch.agent.workers.worker import Late, Workers
 from serialwatch.wire import Json, incident_from_json
 
 log = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from serialwatch.agent.case import Case, Recalled, Story, name
-from serialwatch.agent.device_text import readable, shortened
-from serialwatch.agent.tokens import DEVICE_CHARS
+from serialwatch.agent.models.tokens import DEVICE_CHARS
+from serialwatch.agent.offline.case import Case, Recalled, Story, name
+from serialwatch.agent.text.device_text import readable, shortened
 from serialwatch.records import Hypothesis, Incident, Line, Report
 
 ASKED = 2 * 5  # memories: the newest and the weightiest of them go into a prompt

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
-from serialwatch.agent.device_text import readable
+from serialwatch.agent.text.device_text import readable
 from serialwatch.records import Line
 
 RUN = 4  # words in a row, as a line has them, are a quotation

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from serialwatch.agent.front_matter import Document, FrontMatterError, parse_front_matter
-from serialwatch.agent.tokens import PROSE_CHARS
+from serialwatch.agent.models.tokens import PROSE_CHARS
 from serialwatch.records import Risk
 from serialwatch.store.memory_gate import MemoryScope
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from serialwatch.agent.api_key import load_api_key
-from serialwatch.agent.model_use import ModelSetup
+from serialwatch.agent.models.api_key import load_api_key
+from serialwatch.agent.models.model_use import ModelSetup
 from serialwatch.wire import Json
 
 

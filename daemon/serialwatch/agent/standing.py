@@ -6,7 +6,7 @@ import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 
-from serialwatch.agent.case import MAX_TIMELINE
+from serialwatch.agent.offline.case import MAX_TIMELINE
 from serialwatch.records import Claims, Conclusion, Cost, Incident, Report
 
 MAX_KEPT = 500  # incidents; those worked on longest ago are forgotten

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from serialwatch.agent.api_key import CREDENTIAL, VARIABLES, ApiKey, find_api_key
-from serialwatch.agent.model_use import ModelSetup
-from serialwatch.agent.spending import Caps, day_of
+from serialwatch.agent.models.api_key import CREDENTIAL, VARIABLES, ApiKey, find_api_key
+from serialwatch.agent.models.model_use import ModelSetup
+from serialwatch.agent.models.spending import Caps, day_of
 from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
 from serialwatch.cli.options import json_option
 from serialwatch.cli.tables import amount, console, safe
@@ -26,7 +26,7 @@ from serialwatch.store.spending import SpendingRow, load_spending
 from serialwatch.tomlfile import TomlError
 
 if TYPE_CHECKING:
-    from serialwatch.agent.model_check import Finding
+    from serialwatch.agent.models.model_check import Finding
 
 _STYLES = {"yes": "", "no": "yellow", "partly": "yellow", "unknown": ""}
 
@@ -61,7 +61,7 @@ def check(path: Path | None, as_json: bool) -> int:
             "Without a model the offline analyst writes every report.",
             WRONG_USE,
         )
-    from serialwatch.agent.model import ModelError  # the client takes a second to load
+    from serialwatch.agent.models.model import ModelError  # the client takes a second to load
 
     try:
         return asyncio.run(_checked(config, setup, key, as_json))
@@ -70,7 +70,7 @@ def check(path: Path | None, as_json: bool) -> int:
 
 
 async def _checked(config: Config, setup: ModelSetup, key: ApiKey, as_json: bool) -> int:
-    from serialwatch.agent.model_check import EndpointCheck
+    from serialwatch.agent.models.model_check import EndpointCheck
 
     found: list[Finding] = []
     checking = EndpointCheck(setup)

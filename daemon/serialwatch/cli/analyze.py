@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from serialwatch.agent.knowledge import Knowledge, load_knowledge
-from serialwatch.agent.skills import Registry, load_skills
+from serialwatch.agent.skills.registry import Registry, load_skills
 from serialwatch.bundled import bundled_dir, search_path
 from serialwatch.cli.errors import WRONG_USE
 from serialwatch.cli.options import json_option

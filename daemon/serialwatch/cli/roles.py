@@ -17,7 +17,7 @@ from serialwatch.agent.role import (
     load_roles,
     tokens_in,
 )
-from serialwatch.agent.skills import find_skills
+from serialwatch.agent.skills.registry import find_skills
 from serialwatch.bundled import search_path
 from serialwatch.cli.errors import WRONG_USE, CliError
 from serialwatch.cli.options import json_option

@@ -140,7 +140,7 @@ def export(run_id: str, state: Path | None, is_short: bool, socket: str | None) 
     Passwords, keys and the like are hidden in all of it, as they were from the model.
     """
     # Imported late: only this command needs the configuration and the secrets' shapes.
-    from serialwatch.agent.redaction import Redactor
+    from serialwatch.agent.models.redaction import Redactor
     from serialwatch.cli.skills_load import read_config
 
     body = _run(run_id, state, socket)

@@ -11,15 +11,15 @@ from typing import Any
 
 from serialwatch.agent.archive import Archive, logs_below
 from serialwatch.agent.knowledge import load_knowledge
-from serialwatch.agent.past_run import read_past_run
-from serialwatch.agent.redaction import Redactor
-from serialwatch.agent.replay import Difference, Replayed, ReplayError
-from serialwatch.agent.replay import replay as play_again
-from serialwatch.agent.results import RefusedError, capped
+from serialwatch.agent.models.redaction import Redactor
+from serialwatch.agent.models.secret_shapes import PLACEHOLDER
 from serialwatch.agent.role import RoleError, load_role
-from serialwatch.agent.secret_shapes import PLACEHOLDER
-from serialwatch.agent.skills import Registry
-from serialwatch.agent.tools import page_texts
+from serialwatch.agent.run.past_run import read_past_run
+from serialwatch.agent.run.replay import Difference, Replayed, ReplayError
+from serialwatch.agent.run.replay import replay as play_again
+from serialwatch.agent.skills.registry import Registry
+from serialwatch.agent.skills.results import RefusedError, capped
+from serialwatch.agent.workers.tools import page_texts
 from serialwatch.bundled import search_path
 from serialwatch.cli.errors import CliError
 from serialwatch.cli.runs import one_id

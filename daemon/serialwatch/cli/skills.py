@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from serialwatch.agent.choice import tokens_of, tool_of
-from serialwatch.agent.lint import REMEDIES, lint_skills
-from serialwatch.agent.skill import Skill
-from serialwatch.agent.skill_folder import Finding, read_skills
-from serialwatch.agent.skills import Registry, find_skills
+from serialwatch.agent.skills.choice import tokens_of, tool_of
+from serialwatch.agent.skills.folder import Finding, read_skills
+from serialwatch.agent.skills.lint import REMEDIES, lint_skills
+from serialwatch.agent.skills.registry import Registry, find_skills
+from serialwatch.agent.skills.skill import Skill
 from serialwatch.bundled import search_path
 from serialwatch.cli.errors import WRONG_USE, CliError
 from serialwatch.cli.options import json_option

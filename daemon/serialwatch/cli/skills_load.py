@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-from serialwatch.agent.skill import Skill
-from serialwatch.agent.skills import Registry, find_skills
+from serialwatch.agent.skills.registry import Registry, find_skills
+from serialwatch.agent.skills.skill import Skill
 from serialwatch.bundled import search_path
 from serialwatch.cli.errors import WRONG_USE, CliError
 from serialwatch.cli.tables import safe

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from serialwatch.agent.lint import lint_skills
-from serialwatch.agent.skill_folder import MAX_NAME
+from serialwatch.agent.skills.folder import MAX_NAME
+from serialwatch.agent.skills.lint import lint_skills
 from serialwatch.bundled import search_path
 from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
 from serialwatch.cli.options import json_option

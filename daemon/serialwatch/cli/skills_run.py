@@ -13,9 +13,9 @@ from typing import Any
 import click
 
 from serialwatch.agent.archive import Archive, logs_below
-from serialwatch.agent.evals import Case, EvalsError, read_cases
-from serialwatch.agent.skill import Skill
-from serialwatch.agent.skills import Registry
+from serialwatch.agent.skills.evals import Case, EvalsError, read_cases
+from serialwatch.agent.skills.registry import Registry
+from serialwatch.agent.skills.skill import Skill
 from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
 from serialwatch.cli.options import json_option
 from serialwatch.cli.rules_load import load_installed, matcher_of

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from serialwatch.agent.analyst import investigate
-from serialwatch.agent.direct import DirectTools
 from serialwatch.agent.knowledge import Knowledge
-from serialwatch.agent.skills import Registry
+from serialwatch.agent.offline.analyst import investigate
+from serialwatch.agent.skills.registry import Registry
+from serialwatch.agent.workers.direct import DirectTools
 from serialwatch.incidents.incidents import Incidents
 from serialwatch.lines import AUTO_CR_AFTER, MAX_LINE, Eol, Splitter
 from serialwatch.records import (

@@ -13,13 +13,13 @@ from types import TracebackType
 from typing import Any
 
 from serialwatch.agent.archive import Archive
-from serialwatch.agent.context import CtxServer, Submit
-from serialwatch.agent.direct import LineLog
+from serialwatch.agent.ctx.context import CtxServer, Submit
 from serialwatch.agent.knowledge import Knowledge, load_knowledge
-from serialwatch.agent.shown import result_text
-from serialwatch.agent.skills import Registry
-from serialwatch.agent.tools import Call, RunTools
-from serialwatch.agent.worker import Late, Workers
+from serialwatch.agent.run.shown import result_text
+from serialwatch.agent.skills.registry import Registry
+from serialwatch.agent.workers.direct import LineLog
+from serialwatch.agent.workers.tools import Call, RunTools
+from serialwatch.agent.workers.worker import Late, Workers
 from serialwatch.bundled import search_path
 from serialwatch.lines import Splitter
 from serialwatch.records import Line, SkillResult

@@ -147,9 +147,7 @@ class AgentDesk:
         if op == "run":
             return await self._take_trace(run_rows.trace_from_json(body))
         if op == "memory":
-            written = await self._db.run(
-                partial(take_memory, body=body, now_utc_ns=time.time_ns())
-            )
+            written = await self._db.run(partial(take_memory, body=body, now_utc_ns=time.time_ns()))
             await self.count_memories()
             return written
         if op == "snapshot":

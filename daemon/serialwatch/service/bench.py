@@ -91,9 +91,7 @@ class ServiceBench:
         loans.mark = self.mark
         self.tty_of: Callable[[str], str] = lambda port: ""  # what terminal programs open
         self.runs = ServiceRuns(db, self.render, faults.take_queue_id, desk.go_on, self.audit)
-        self.memories = ServiceMemories(
-            db, self.render, log_dir, desk.count_memories, self.audit
-        )
+        self.memories = ServiceMemories(db, self.render, log_dir, desk.count_memories, self.audit)
         self.questions = desk.questions = Questions(
             db, writer, faults.take_queue_id, desk.link.send, stepped
         )

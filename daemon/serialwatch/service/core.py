@@ -646,9 +646,7 @@ class Service:
 
 def _is_same_port(one: PortConfig | None, other: PortConfig) -> bool:
     """Tell whether a port can stay open; its firmware file and its pty do not concern it."""
-    return one is not None and replace(one, elf="", pty="off") == replace(
-        other, elf="", pty="off"
-    )
+    return one is not None and replace(one, elf="", pty="off") == replace(other, elf="", pty="off")
 
 
 def _elfs(config: Config) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""What a running skill may ask: the log, the past, knowledge and memory."""

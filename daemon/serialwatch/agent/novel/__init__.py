@@ -1,0 +1,1 @@
+"""Lines that a board never printed in a good boot."""

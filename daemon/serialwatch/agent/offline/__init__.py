@@ -1,0 +1,1 @@
+"""The analyst that needs no model: it reads, reasons and concludes."""

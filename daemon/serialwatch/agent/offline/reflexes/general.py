@@ -1,0 +1,177 @@
+"""What any fault shows: what was typed before it, what registers say, whether it loops."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+from serialwatch.agent.offline.case import Case, Decoded, Match, Story, name
+from serialwatch.agent.text.device_text import readable
+from serialwatch.agent.text.line_shape import shape, untimed
+from serialwatch.records import Line
+
+_OWN_NUMBER = "if the panic reason says so"  # the register alone does not tell
+_EMPTY = "No fault is recorded."  # beside a register that has one it only contradicts
+NULL_LIMIT = 0x1000  # an address below is a member of a structure at NULL
+MIN_GAPS = 3  # between restarts, to call them regular
+REGULAR = 0.1  # of the period that regular restarts may differ by
+MAX_SAMPLES = 4  # of a fault that came several times
+MAX_STARTS = 10  # that a report cites
+SURE, LIKELY, WEAK = 0.9, 0.6, 0.4  # certainty of the class
+
+
+def tell_anything(case: Case, story: Story) -> None:
+    """Tell of a fault that no reflex knows better: what was printed, where."""
+    story.headline = case.incident.title
+    story.certainty = WEAK if case.incident.tier == "generic" else LIKELY
+    fault = case.fault
+    if fault is None:
+        tell_without_line(case, story)
+        return
+    story.conclude("observation", f"The board reports: {name(case.incident.title, 180)}.", [fault])
+    tell_command(case, story)
+    tell_registers(case, story)
+
+
+def tell_own_words(case: Case, story: Story) -> None:
+    """Tell of a fault whose own message names the cause."""
+    fault = case.fault
+    if fault is None:
+        tell_anything(case, story)
+        return
+    story.certainty = SURE
+    story.headline = case.incident.title
+    claim = f"By the board's own words: {name(case.incident.title, 180)}."
+    story.conclude("cause", claim, [fault], knowledge=True)
+    tell_command(case, story)
+    tell_registers(case, story)
+
+
+def tell_command(case: Case, story: Story) -> None:
+    """Tell what was typed right before the fault, if anything was."""
+    fault, command = case.fault, case.command
+    if fault is None or command is None or command.line.seq >= fault.seq:
+        return
+    mark_command(case, story, command)
+    claim = f"It came right after `{name(command['command'])}` was typed."
+    story.conclude("observation", claim, [command.line, fault])
+
+
+def tell_without_line(case: Case, story: Story) -> None:
+    """Tell of a fault that no line carries, by the lines around its time."""
+    incident = case.incident
+    said = [line for line in case.lines if readable(line.raw).strip()]
+    before = [line for line in said if line.utc_ns <= incident.opened_utc_ns]
+    after = [line for line in said if line.utc_ns > incident.opened_utc_ns]
+    around = [*before[-1:], *after[:1]]
+    if not around:
+        story.unknowns.append("what the board printed around that time: there is no line")
+        return
+    for line in before[-1:]:
+        story.mark(line, "last line before")
+    for line in after[:1]:
+        story.mark(line, "first line after")
+    story.conclude("observation", f"{name(incident.title, 160)}: around these lines.", around)
+
+
+def tell_loop(case: Case, story: Story) -> None:
+    """Tell how often and how fast the board restarted, if it did more than once."""
+    starts = _starts(case)
+    if len(starts) < 2:
+        return
+    cited = starts[:MAX_STARTS]
+    gaps_s = sorted((b.utc_ns - a.utc_ns) / 1e9 for a, b in pairwise(cited))
+    period_s = gaps_s[len(gaps_s) // 2]
+    every = f", about every {period_s:.0f} s" if period_s >= 1 else ""
+    more = "more than " if len(starts) > len(cited) else ""
+    for start in starts[-3:]:
+        story.mark(start, f"boot #{start.boot}")
+    if not re.search(r"\bloop|over and over", story.headline, re.IGNORECASE):
+        story.headline += ", over and over"
+    claim = f"The board restarted {more}{len(cited)} times in the lines that were read{every}."
+    story.conclude("observation", claim, cited)
+    if len(gaps_s) >= MIN_GAPS and period_s >= 1:
+        is_regular = gaps_s[-1] - gaps_s[0] <= REGULAR * period_s
+        how = (
+            "at equal intervals, as a watchdog, a timer or always the same crash makes them"
+            if is_regular
+            else "at varying intervals, which speaks against a watchdog or a timer alone"
+        )
+        story.conclude("inference", f"The restarts come {how}.", cited)
+
+
+def _starts(case: Case) -> list[Line]:
+    """Return the first line with words of each start whose line before was read, too."""
+    starts = []
+    for at, (earlier, later) in enumerate(pairwise(case.lines), start=1):
+        if later.boot > earlier.boot and later.seq == earlier.seq + 1:
+            of_boot = (x for x in case.lines[at : at + 8] if x.boot == later.boot)
+            if first := next((x for x in of_boot if readable(x.raw).strip()), None):
+                starts.append(first)
+    return starts
+
+
+def tell_line_before(case: Case, story: Story) -> None:
+    """Tell after which line the fault comes, if it came several times always after the same."""
+    samples = case.incident.hits[0].samples if case.incident.hits else ()
+    faults = [line for seq in samples if (line := case.line(seq))]
+    alike = [x for x in faults if shape(readable(x.raw)) == shape(readable(faults[0].raw))]
+    pairs = [(before, x) for x in alike[:MAX_SAMPLES] if (before := _before(case, x))]
+    shapes = {shape(readable(before.raw)) for before, _ in pairs}
+    if len(pairs) < 2 or len(shapes) > 1 or shape(readable(faults[0].raw)) in shapes:
+        return
+    words = name(untimed(readable(pairs[0][0].raw)), 80)
+    for before, _ in pairs:
+        story.mark(before, "the line before")
+    story.conclude(
+        "observation",
+        f"Each time the last words before it were like `{words}`.",
+        [line for pair in pairs for line in pair],
+    )
+
+
+def _before(case: Case, line: Line) -> Line | None:
+    """Return the last line with words before one, of the same boot."""
+    earlier = (x for x in case.lines if line.seq - 6 <= x.seq < line.seq and x.boot == line.boot)
+    said = [x for x in earlier if re.search(r"[A-Za-z]{2}", untimed(readable(x.raw)))]
+    return said[-1] if said else None
+
+
+def tell_registers(case: Case, story: Story) -> None:
+    """Tell what the registers of the dump say."""
+    block = {line.seq for line in case.block}
+    told = [d for d in case.decoded if d.line.seq in block and _OWN_NUMBER not in d.meaning]
+    empty = [d for d in told if d.meaning == _EMPTY]
+    for decoded in told:
+        if decoded not in empty or len(empty) == len(told):
+            tell_register(story, decoded)
+
+
+def tell_register(story: Story, decoded: Decoded) -> None:
+    """Tell what one register says."""
+    story.mark(decoded.line)
+    story.conclude("inference", decoded.claim, [decoded.line], decoded=[decoded], knowledge=True)
+
+
+def mark_command(case: Case, story: Story, command: Match) -> None:
+    """Show the line with the command, and who sent it or that this is not known."""
+    if sender := case.around.sent.get(command.line.seq):
+        story.mark(command.line, f"the command, sent by {name(sender)}")
+        return
+    story.mark(command.line, "the command")
+    story.unknowns.append(_who_typed(case))
+
+
+def _who_typed(case: Case) -> str:
+    """Return the question of who typed the command, with what is known of it."""
+    writer = case.around.writer
+    if writer is None:
+        return "who typed the command"
+    if writer == "":
+        return "who typed the command: the port had no writer attached through serialwatch"
+    return f"whether the command was typed by {name(writer)}, who was attached as its writer"
+
+
+def is_null(address: str) -> bool:
+    """Tell whether a hexadecimal address is NULL, or a member of a structure there."""
+    return int(address, 16) < NULL_LIMIT

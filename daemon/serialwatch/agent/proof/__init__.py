@@ -1,0 +1,1 @@
+"""Whether a report claims nothing beyond what was read."""

@@ -1,0 +1,1 @@
+"""Questions of people: understood, answered by rules, then by a model."""

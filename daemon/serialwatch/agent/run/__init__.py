@@ -1,0 +1,1 @@
+"""A model's run: its state, its prompts, what it does, and how it is played again."""

@@ -1,0 +1,1 @@
+"""What a skill is: found in its folder, judged, chosen, and what it may answer."""

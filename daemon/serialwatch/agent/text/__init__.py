@@ -1,0 +1,1 @@
+"""What a device printed, as text: harmless, in shapes, in templates."""

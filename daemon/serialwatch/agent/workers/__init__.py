@@ -1,0 +1,1 @@
+"""Skills while they run, each in a process of its own."""
