@@ -7,7 +7,7 @@ ARGS ?=
 JOBS ?= 2# test processes; a file of tests stays in one
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench eval eval-agent fuzz real-llm wheel wheel-test lab lab-packages debian-packages clean
+.PHONY: help demo test lint bench faults eval eval-agent fuzz real-llm wheel wheel-test lab lab-packages debian-packages clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -40,6 +40,9 @@ lint: $(READY) ## Style, types, import rules, rule packs, skills
 bench: $(READY) ## Throughput, latency and start-up, as a table and as JSON
 	$(BIN)/python tests/bench/run.py $(ARGS)
 	$(BIN)/python tests/bench/load.py $(ARGS)
+
+faults: $(READY) ## Faults of disk, clock, link, people and load: a table of figures, ten minutes
+	$(BIN)/pytest tests/faults -m faults $(ARGS)
 
 eval: $(READY) ## How well faults are found in tests/logs/, by family (ARGS=FOLDER: in others)
 	$(BIN)/python tests/eval_streams.py $(ARGS)

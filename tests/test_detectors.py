@@ -772,6 +772,21 @@ def test_an_adapter_of_a_board_that_was_silent_is_only_noted() -> None:
     assert port_hits(bench) == [("link.port_vanished", "note")]
 
 
+def test_a_server_that_is_gone_is_no_adapter_that_vanished() -> None:
+    bench = tty(device="rfc2217://lab2:3001").says("x", after_s=9)
+    bench.is_port("absent", "the peer closed the connection", "").waits(60)
+
+    hit = bench.hits("link.port_vanished")[0]
+    assert hit.title == "the connection to the port's server was lost and has not come back"
+
+
+def test_a_released_port_that_comes_and_goes_has_not_vanished() -> None:
+    bench = tty().says("x", after_s=9).is_port("released", "lent to jo", "").waits(60)
+    bench.is_port("opening", "", "").is_port("absent", UNPLUGGED, "").waits(60)
+
+    assert port_hits(bench) == []
+
+
 def test_a_port_that_was_never_there_or_leaves_on_purpose_has_not_vanished() -> None:
     never = tty("absent").waits(9).is_port("busy", "in use").waits(9)
     down = tty().says("reboot: Power down").is_port("absent", UNPLUGGED, "").waits(9)

@@ -150,6 +150,37 @@ async def test_invented_lines_and_numbers_come_back_once_and_can_be_mended(seen:
     assert "'4711' is in nothing that is cited" in told
 
 
+async def test_of_two_reports_in_one_reply_the_first_is_judged_alone(seen: Seen) -> None:
+    other = {**GOOD, "title": "The CPU answered with esr 0x96000004"}
+    good = await investigated(
+        seen, [Say("", [READ, ("report-write", GOOD), ("report-write", other)])]
+    )
+    script = [
+        Say("", [READ, ("report-write", BAD), ("report-write", BAD)]),
+        Say("", [("report-write", GOOD)]),
+    ]
+    mended = await investigated(seen, script)
+
+    assert good.report.title == GOOD["title"]
+    assert good.run.state.drafts == 1
+    assert mended.report.title == GOOD["title"]
+    assert len(mended.requests) == 2
+
+
+async def test_ids_that_come_again_in_the_next_round_are_told_apart(seen: Seen) -> None:
+    same = Raw(json.dumps({"choices": [{"message": {"tool_calls": [
+        {"id": "call_0", "function": {"name": "functions.log_read", "arguments": READ[1]}},
+        {"id": "call_0", "function": {"name": "log-stats", "arguments": {"port": "dut1"}}},
+    ]}}]}))  # fmt: skip
+    got = await investigated(seen, [same, same, Say("", [("report-write", GOOD)])])
+    messages = got.requests[2]["messages"]
+    ids = [call["id"] for m in messages for call in m.get("tool_calls") or ()]
+
+    assert got.report.title == GOOD["title"]
+    assert len(ids) == len(set(ids)) == 4
+    assert [m["tool_call_id"] for m in messages if m["role"] == "tool"] == ids
+
+
 async def test_a_hallucinator_changes_nothing(seen: Seen) -> None:
     got = await investigated(seen, [Say("", [("report-write", BAD)])])
 

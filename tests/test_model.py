@@ -100,6 +100,35 @@ async def test_an_endpoint_that_answers_nonsense_is_left_alone_too() -> None:
     assert len(server.requests) == 5
 
 
+async def test_an_error_that_comes_with_status_200_is_told_and_asked_again_if_it_may_pass() -> None:
+    error = '{"error": {"message": "sk-1 is overloaded", "code": 502}}'
+    async with ChatServer([Raw(error), Say("ok")]) as server:
+        model = ChatModel(Endpoint(server.base_url, "tiny", api_key="sk-1", first_wait_s=0.01))
+        assert (await model.complete(HELLO, max_tokens=5, until=soon())).text == "ok"
+        await model.close()
+    async with ChatServer([Raw(error)]) as server:
+        model = ChatModel(Endpoint(server.base_url, "tiny", api_key="sk-1", first_wait_s=0.01))
+        with pytest.raises(ModelError, match=r"an error: \(the key\) is overloaded"):
+            await model.complete(HELLO, max_tokens=5, until=soon())
+        await model.close()
+
+
+@pytest.mark.parametrize("lie", [0, -5, 10**9, 99_000_000, 1.5, True, "12"])
+async def test_a_count_that_cannot_be_is_not_believed(lie: object) -> None:
+    body = {
+        "choices": [{"message": {"content": "abcdef"}}],
+        "usage": {"prompt_tokens": lie, "completion_tokens": lie},
+    }
+    async with ChatServer([Raw(json.dumps(body))]) as server, asked(server.base_url) as model:
+        long = [{"role": "user", "content": "a word or two " * 800}]
+        got = await model.complete(long, max_tokens=5, until=soon())
+
+        assert not got.is_counted
+        assert 3_000 < got.prompt_tokens < 5_000
+        assert got.completion_tokens == 2
+        assert not model.can.cuts_context
+
+
 async def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
     script = [Fail(429, "slow down", headers={"Retry-After": "15"})]
     async with ChatServer(script) as server, asked(server.base_url) as model:
@@ -116,7 +145,10 @@ async def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
         (Fail(401, "bad key"), r"HTTP 401: bad key \(is the key right\?\)"),
         (Fail(404, "no such model"), "HTTP 404: no such model"),
         (Fail(429, "pay", code="insufficient_quota"), r"HTTP 429: pay \(the quota is spent\)"),
-        (Raw("<html>hello</html>", "text/html"), "the answer is no chat completion"),
+        (Raw("<html>hello</html>", "text/html"), r"but a web page \(is base_url right\?\)"),
+        (Raw('data: {"choices": []}\n\n', "text/event-stream"), "but a stream, which was not"),
+        (Raw('{"error": {"message": "no\\u001bsuch plan"}}'), "but an error: no such plan$"),
+        (Raw('{"error": "no credit"}'), "but an error: no credit$"),
         (Raw('{"choices": []}'), "the answer is no chat completion"),
         (Raw('{"choices": [{"message": {"tool_calls": [{"id": 1}]}}]}'), "no chat completion"),
     ],
@@ -523,7 +555,7 @@ def test_whatever_a_body_holds_it_is_a_completion_or_none() -> None:
         except NoCompletionError:
             continue
         good += 1
-        assert 0 <= got.tokens <= 200_000_000
+        assert 0 <= got.tokens <= 70_000
         (got.text + got.thoughts + "".join(c.name + c.arguments for c in got.calls)).encode()
 
     assert 500 < good < 2900

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from bench_cable import Cable
+from bench_program import Program
 from running_daemon import LIMIT_S, RunningDaemon, running
 
 # What flashes: waits for a line on its stdin, having opened and locked the port.
@@ -319,6 +320,36 @@ def test_who_watches_is_told_and_stays(daemon: RunningDaemon, cable: Cable) -> N
     assert [each["state"] for each in states] == ["released", "opening", "up"]
     assert states[0]["problem"].endswith("for `esptool`")
     assert watcher.returncode == 0
+
+
+def test_attach_goes_on_through_an_unplug_and_a_release(daemon: RunningDaemon) -> None:
+    board = Cable(daemon.folder, "hot")
+    daemon.wait_for(lambda: state_of(daemon, "hot") == "up", "port")
+    terminal = Program(
+        [sys.executable, "-m", "serialwatch", "attach", "hot", "--socket", str(daemon.socket)], {}
+    )
+
+    def until(text: str) -> None:
+        daemon.wait_for(lambda: terminal.look() or text.encode() in terminal.seen, text)
+
+    until("── live ──")
+    board.unplug()
+    until("hot is absent: hung up; this stays attached")
+    board.plug()
+    until("hot is back")
+    daemon.post("/v1/ports/hot/release", {"ttl_s": 60})
+    until("hot is released: lent to")
+    daemon.post("/v1/ports/hot/take_back")
+    daemon.wait_for(lambda: state_of(daemon, "hot") == "up", "port")
+    board.prints(b"U-Boot 2023.01\r\n")
+    until("U-Boot 2023.01")
+    silent = board.received()
+    terminal.type(b"x")
+    got = daemon.wait_for(board.received, "key")
+    terminal.close()
+    board.close()
+
+    assert (silent, got) == (b"", b"x")
 
 
 def test_ports_shows_who_has_it_and_how_long(daemon: RunningDaemon) -> None:

@@ -19,6 +19,8 @@ import pytest
 from bench_cable import Cable, within_s
 from bench_ser2net import free_port, needs_ser2net, ser2net
 from serialwatch.capture import reader as reader_module
+from serialwatch.config import load_config
+from serialwatch.tomlfile import TomlError
 from serialwatch_drivers import rfc2217 as rfc2217_module
 from serialwatch_drivers import tcp as tcp_module
 from serialwatch_drivers.find import find_opener
@@ -308,6 +310,19 @@ async def test_rfc2217_sets_lines_that_are_configured_or_asked_for() -> None:
     assert asked == [b"\x01", dtr_on, rts_off, break_on, break_off]
 
 
+async def test_rfc2217_is_closed_within_200_ms() -> None:
+    with listening() as server:
+        fake = FakeServer(server)
+        async with opened(url(server, "rfc2217")) as made:
+            began_s = time.monotonic()
+            made.port.close()
+            await made.port.wait_closed()
+            took_s = time.monotonic() - began_s
+        fake.end()
+
+    assert took_s < 0.2
+
+
 async def test_a_raw_server_is_not_taken_for_one_of_rfc2217(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -377,6 +392,31 @@ async def test_what_is_no_address_is_refused(device: str) -> None:
 
     assert exc.kind == "broken"
     assert "must be " in exc.problem
+
+
+@pytest.mark.parametrize(
+    ("device", "is_one"),
+    [
+        ("socket://lab2:3001", True),
+        ("rfc2217://192.168.7.2:3001", True),
+        ("rfc2217://[fe80::1]:3001", True),
+        ("socket://lab2", False),
+        ("socket:lab2:3001", False),
+        ("rfc2217://lab2:70000", False),
+        ("rfc2217://lab2:3001/x", False),
+    ],
+)
+def test_the_configuration_is_checked_for_addresses(
+    tmp_path: Path, device: str, is_one: bool
+) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(f'[port.dut1]\ndevice = "{device}"\n')
+
+    if is_one:
+        assert load_config(path).port["dut1"].device == device
+    else:
+        with pytest.raises(TomlError, match=r"c\.toml:2: .* must be \w+://HOST:PORT"):
+            load_config(path)
 
 
 async def test_a_name_is_resolved() -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from serialwatch.agent.models.completion import Completion, ToolCall
-from serialwatch.agent.run.actions import read_reply
+from serialwatch.agent.run.actions import conversation, read_reply
 
 ACTION = {
     "reasoning": "look",
@@ -103,3 +103,38 @@ def test_a_question_to_a_person_is_an_action() -> None:
 def test_a_hostile_reply_costs_no_time() -> None:
     for text in ("{" * 16_000, '{"a":' * 3_000, "[" * 16_000, '{"a":"' + "\\" * 15_000):
         assert read_reply(said(text), is_json_mode=True).actions == ()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "functions.log-read", "log_read", "functions:log_read", "default_api.log_read",
+        "Log-Read", "log.read", " log-read ", "log-read<|channel|>commentary", "tools/log-read",
+    ],
+)  # fmt: skip
+def test_a_skill_is_known_under_the_names_that_models_make_of_it(name: str) -> None:
+    (native,) = read_reply(said("", ToolCall("c1", name, "{}")), is_json_mode=False).actions
+    text = json.dumps({**ACTION, "skill_name": name})
+    (plain,) = read_reply(said(text), is_json_mode=True).actions
+
+    assert (native.skill, plain.skill) == ("log-read", "log-read")
+
+
+def test_what_is_no_name_of_a_skill_stays_as_it_was_said() -> None:
+    (action,) = read_reply(said("", ToolCall("c1", "bash", "{}")), is_json_mode=False).actions
+
+    assert action.skill == "bash"
+
+
+def test_each_call_has_an_id_of_its_own_and_a_name_that_an_endpoint_takes_back() -> None:
+    calls = [ToolCall("call_0", "functions.log-read", "{}"), ToolCall("call_0", "a b;c", "{}")]
+    completion = said("", *calls, ToolCall("", "log-stats", "{}"), ToolCall("old", "x", "{}"))
+    actions = read_reply(completion, is_json_mode=False, taken={"old"}).actions
+    asked, *answers = conversation(completion, actions, ["1", "2", "3", "4"])
+    ids = [call["id"] for call in asked["tool_calls"]]
+
+    assert ids[0] == "call_0"
+    assert len({*ids, "old", ""}) == 6
+    assert [answer["tool_call_id"] for answer in answers] == ids
+    names = [call["function"]["name"] for call in asked["tool_calls"]]
+    assert names == ["log-read", "a_b_c", "log-stats", "x"]

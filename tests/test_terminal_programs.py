@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import shutil
-import signal
 import subprocess
-import termios
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 
 import pytest
 
 from bench_cable import Cable
+from bench_program import Program
 from running_daemon import LIMIT_S, RunningDaemon, running
 
 PROGRAMS = {
@@ -40,68 +37,23 @@ def names() -> list[object]:
     ]
 
 
-class Program:
-    """A terminal program in a terminal of its own."""
-
-    def __init__(self, name: str, path: str, folder: Path) -> None:
-        self._session = f"{name}-{os.path.basename(path)}"
-        words = {"PATH": path, "NAME": self._session}
-        self._env = os.environ | {
-            "TERM": "xterm",
-            "HOME": str(folder),
-            "SCREENDIR": str(folder / "screens"),
-        }
-        (folder / "screens").mkdir(mode=0o700, exist_ok=True)
-        self._fd, far = os.openpty()
-        termios.tcsetwinsize(far, (24, 80))
-        self.seen = b""
-        self._process = subprocess.Popen(
-            [words.get(word, word) for word in PROGRAMS[name]],
-            stdin=far,
-            stdout=far,
-            stderr=far,
-            env=self._env,
-            start_new_session=True,
-            preexec_fn=_take_terminal,
-        )
-        os.close(far)
-        self._is_screen = name == "screen"
-
-    def type(self, data: bytes) -> None:
-        os.write(self._fd, data)
-
-    def look(self) -> None:
-        """Take what it shows."""
-        while select.select([self._fd], [], [], 0.02)[0]:
-            try:
-                self.seen += os.read(self._fd, 65536)
-            except OSError:
-                raise AssertionError(f"it has ended: {self.seen!r}") from None
-
-    def close(self) -> None:
-        if self._is_screen:  # it has left a process behind that owns the port
-            subprocess.run(
-                ["screen", "-S", self._session, "-X", "quit"],
-                env=self._env,
-                capture_output=True,
-                timeout=LIMIT_S,
-            )
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        os.close(self._fd)
-
-
-def _take_terminal() -> None:
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
 @contextmanager
 def program(name: str, daemon: RunningDaemon, port: str) -> Iterator[Program]:
-    made = Program(name, str(daemon.folder / "run/tty" / port), daemon.folder)
+    session = f"{name}-{port}"
+    words = {"PATH": str(daemon.folder / "run/tty" / port), "NAME": session}
+    env = {"HOME": str(daemon.folder), "SCREENDIR": str(daemon.folder / "screens")}
+    (daemon.folder / "screens").mkdir(mode=0o700, exist_ok=True)
+    made = Program([words.get(word, word) for word in PROGRAMS[name]], env)
     try:
         yield made
     finally:
+        if name == "screen":  # it has left a process behind that owns the port
+            subprocess.run(
+                ["screen", "-S", session, "-X", "quit"],
+                env=os.environ | env,
+                capture_output=True,
+                timeout=LIMIT_S,
+            )
         made.close()
 
 

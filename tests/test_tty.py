@@ -417,7 +417,7 @@ async def test_a_second_reader_is_named_where_the_system_shows_it(cable: Cable) 
         async with steals_first(port, cable):
             lost = await ear.loses()
         os.close(own)
-    await thief.communicate()
+    await thief.communicate(b"")
 
     assert f"second reader? {Path(sys.executable).resolve().name[:6]}" in str(lost)
     assert f"(pid {thief.pid}, uid {os.geteuid()})" in str(lost)

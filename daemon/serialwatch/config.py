@@ -24,6 +24,7 @@ PATTERN_NAME = re.compile(r"[a-z0-9]{1,12}")
 _STRICT = ConfigDict(extra="forbid")
 _UNSTABLE = re.compile(r"/dev/tty(?:USB|ACM)\d+")
 _USB_ID = re.compile(r"usbid:[0-9a-fA-F]{4}:[0-9a-fA-F]{4}:[^:].*", re.DOTALL)
+_REMOTE = re.compile(r"[a-z0-9]+://(?:\[[0-9a-fA-F:.]+\]|[^][/@:?#\s]+):(\d{1,5})")
 _USB_PLACE = re.compile(r"usb:\d+-\d+(?:\.\d+)*(?::\d+\.\d+(?:-port\d+)?)?")
 
 
@@ -339,6 +340,9 @@ def _problems(file: TomlFile, config: Config) -> list[str]:
         if problem := _usb_name(port.device):
             line = file.line_of("port", name, "device")
             told.append(f'{file.path}:{line}: port "{name}": {port.device}: {problem}')
+        if problem := _remote_name(port.device):
+            line = file.line_of("port", name, "device")
+            told.append(f'{file.path}:{line}: port "{name}": {port.device}: {problem}')
         if _UNSTABLE.fullmatch(port.device) and not port.allow_unstable:
             told.append(
                 f'{file.path}:{file.line_of("port", name, "device")}: port "{name}": '
@@ -381,6 +385,17 @@ def _usb_name(device: str) -> str:
         )
     if device.startswith("usb:") and not _USB_PLACE.fullmatch(device):
         return "write usb:PLACE as the kernel calls it, e.g. usb:1-2.3 or usb:1-2.3:1.0"
+    return ""
+
+
+def _remote_name(device: str) -> str:
+    """Return why the address of another machine is none, "" if it may be one."""
+    scheme = device.partition(":")[0]
+    if scheme not in ("rfc2217", "socket"):
+        return ""
+    place = _REMOTE.fullmatch(device)
+    if place is None or not 0 < int(place[1]) < 65536:
+        return f"must be {scheme}://HOST:PORT such as {scheme}://lab2:3001"
     return ""
 
 

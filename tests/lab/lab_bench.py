@@ -51,6 +51,18 @@ class LabBench:
         for board in self.boards.values():
             board.power_off()
 
+    def plug(self, socket: str, serial: str, board: str = "dut1") -> float:
+        """Plug in the adapter of a board, which boots by that; return when, as time.monotonic()."""
+        at_s = self.qemu.plug(_adapter(board), board, socket, serial)
+        self.boards[board].power_on()
+        return at_s
+
+    def pull(self, board: str = "dut1", device: str = "") -> float:
+        """Pull out the adapter of a board, or what it is plugged into; return when."""
+        self.boards[board].power_off()
+        wait_for(lambda: self.qemu.is_quiet(board), f"{board} quiet")
+        return self.qemu.pull(device or _adapter(board))
+
     def configure(self, text: str) -> None:
         """Write the configuration."""
         self.pc.put("/etc/serialwatch/serialwatch.toml", text.encode())
@@ -121,6 +133,10 @@ def missing(lines: Sequence[Printed]) -> int:
 def since_s(port: dict[str, Any]) -> float:
     """Return since when a port is in its state, as UTC of the PC."""
     return utc_ns(port["since"]) / 1e9
+
+
+def _adapter(board: str) -> str:
+    return f"adapter-{board}"
 
 
 def _printed(row: dict[str, Any]) -> Printed:

@@ -39,7 +39,7 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of the daemon's journal."""
+    """A line of the journal."""
 
     mono_s: float  # of the PC
     text: str
@@ -78,9 +78,9 @@ class LabPc:
             raise LabError(f"{' '.join(argv)}: exit {ended.code}\n{ended.out}{ended.err}")
         return ended.out
 
-    def start(self, *argv: str, output: str) -> None:
-        """Start a command and leave it; what it prints goes to a file."""
-        self.ask({"do": "start", "argv": argv, "output": output})
+    def start(self, *argv: str, output: str) -> int:
+        """Start a command and return its process id; what it prints goes to a file."""
+        return int(self.ask({"do": "start", "argv": argv, "output": output})["pid"])
 
     def put(self, path: str, content: bytes) -> None:
         """Write a file."""
@@ -103,14 +103,17 @@ class LabPc:
 
     def journal(self, since_mono_s: float = 0.0) -> list[Entry]:
         """Return the daemon's messages of this boot, and what systemd says about it."""
-        text = self.must("journalctl", "-b", "-u", "serialwatch", "-o", "json", "--no-pager")
-        found = []
-        for line in text.splitlines():
-            row = json.loads(line)
-            mono_s = int(row["__MONOTONIC_TIMESTAMP"]) / 1e6
-            if mono_s >= since_mono_s:
-                found.append(Entry(mono_s, str(row["MESSAGE"])))
-        return found
+        return self._entries("__MONOTONIC_TIMESTAMP", since_mono_s, "-u", "serialwatch")
+
+    def kernel_log(self, since_mono_s: float = 0.0) -> list[Entry]:
+        """Return the messages of the PC's kernel, with the time at which it wrote them."""
+        return self._entries("_SOURCE_MONOTONIC_TIMESTAMP", since_mono_s, "-k")
+
+    def _entries(self, clock: str, since_mono_s: float, *which: str) -> list[Entry]:
+        text = self.must("journalctl", "-b", *which, "-o", "json", "--no-pager")
+        rows = [json.loads(line) for line in text.splitlines()]
+        found = [Entry(int(row.get(clock, 0)) / 1e6, str(row["MESSAGE"])) for row in rows]
+        return [entry for entry in found if entry.mono_s >= since_mono_s]
 
     def clocks(self) -> Clocks:
         """Compare the PC's clocks with ours."""

@@ -133,10 +133,10 @@ def _run(loan: _Loan, command: tuple[str, ...]) -> int:
 
 def _hold(loan: _Loan) -> int:
     """Keep the port closed until Ctrl-C, or until somebody takes it back."""
-    _say(f"{loan.port} is released: {loan.device}; Ctrl-C takes it back")
     read, write = os.pipe()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: os.write(write, b"x"))
+    _say(f"{loan.port} is released: {loan.device}; Ctrl-C takes it back")
     try:
         _wait(loan, read)
     finally:

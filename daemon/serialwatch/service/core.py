@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -285,7 +286,7 @@ class Service:
         self._start_notifiers(tasks)
         self._start_part("api", self._serve_api, tasks)
         self._ttys.configure(self._config.port)
-        self._start_part("ttys", self._ttys.run, tasks)
+        self._start_part("ttys", self._offer_ttys, tasks)
         self._start_part("agent", self._desk.link.run, tasks)
         self._start_part("host", self._host.run, tasks)
         self._upkeep.start()
@@ -353,6 +354,12 @@ class Service:
         finally:
             self._api = None
             await api.stop()
+
+    async def _offer_ttys(self) -> None:
+        policy = policy_of_this_process(is_system=is_system())
+        with contextlib.suppress(OSError):  # the API needs it too, and says why there is none
+            _make_folder(run_dir(self._config), policy.view_gid)
+        await self._ttys.run()
 
     async def _stop_parts(self) -> None:
         self._upkeep.stop()

@@ -123,9 +123,10 @@ class PortTtys:
                 self._remove(name)
 
     def _make_folder(self) -> None:
-        self._folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        self._folder.mkdir(mode=0o750, exist_ok=True)
         if self._access is not None and self._access.view_gid is not None:
-            os.chown(self._folder, -1, self._access.view_gid)
+            with contextlib.suppress(PermissionError):  # then it is the group we run as
+                os.chown(self._folder, -1, self._access.view_gid)
         for left in self._folder.iterdir():  # of a run that was killed: who has that pty now?
             if left.is_symlink():
                 left.unlink()

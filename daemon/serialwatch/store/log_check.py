@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from serialwatch.lines import Splitter
 from serialwatch.store.log_format import (
     ESTIMATED,
     HEADER_BYTES,
@@ -34,6 +33,7 @@ from serialwatch.store.log_format import (
 )
 from serialwatch.store.log_index import Indexer
 from serialwatch.store.log_recovery import rebuilt_index, replace_index
+from serialwatch.store.log_walk import LogWalk
 
 _OPEN_FILES = 2  # a writer begins a file before it ends the one before
 
@@ -102,41 +102,6 @@ def repair(path: Path, port: str) -> int:
     return kept
 
 
-class _Place:
-    """A walk through a log that knows the line of each byte."""
-
-    def __init__(self, path: Path, header: Header) -> None:
-        self.size = path.stat().st_size
-        self.offset = 0
-        self.next_seq = header.first_seq
-        self._splitter = Splitter(header.eol)
-        self._file = path.open("rb")
-
-    def go(self, offset: int) -> None:
-        """Go on to `offset`, which is never behind."""
-        while self.offset < offset:
-            data = self._file.read(min(offset - self.offset, 65536))
-            if not data:
-                break
-            self.offset += len(data)
-            self.next_seq += self._splitter.feed(data)[1]
-
-    def line(self) -> tuple[int, bool]:
-        """Return the line of the next byte, and whether that is its first."""
-        byte = self._file.peek(1)[:1]
-        filled = self._splitter.filled
-        belongs_to_end = filled < 0 and byte in (b"\r", b"\n")
-        return self.next_seq - belongs_to_end, filled == 0 or (filled < 0 and not belongs_to_end)
-
-    @property
-    def last_seq(self) -> int:
-        """The last line with a byte so far."""
-        return self.next_seq - (self._splitter.partial_bytes == 0)
-
-    def close(self) -> None:
-        self._file.close()
-
-
 def _check(path: Path, port: str, *, is_open: bool) -> CheckedFile:
     first_seq = first_seq_of(path)
     assert first_seq is not None
@@ -151,7 +116,7 @@ def _check(path: Path, port: str, *, is_open: bool) -> CheckedFile:
         header = unpack_header(rebuilt_index(path, port))
         assert header is not None
         index = b""
-    place = _Place(path, header)
+    place = LogWalk(path, header)
     try:
         _compare_records(index, place, found)
         place.go(place.size)
@@ -176,7 +141,7 @@ def _header(index: bytes, path: Path, port: str, found: CheckedFile) -> Header |
     return header
 
 
-def _compare_records(index: bytes, place: _Place, found: CheckedFile) -> None:
+def _compare_records(index: bytes, place: LogWalk, found: CheckedFile) -> None:
     """Walk through log and index at once and note what does not agree."""
     damaged: list[int] = []
     lost: Counter[str] = Counter()
@@ -214,7 +179,7 @@ def _compare_records(index: bytes, place: _Place, found: CheckedFile) -> None:
         found.notes.append("the daemon or the PC crashed at its end")
 
 
-def _fault_of(record: Record, point: Record | None, place: _Place) -> str:
+def _fault_of(record: Record, point: Record | None, place: LogWalk) -> str:
     """Return what a whole record says that the log does not, "" if they agree."""
     if record.offset > place.size or (record.offset == place.size and record.kind is Kind.POINT):
         missing = record.offset - place.size + (record.kind is Kind.POINT)
@@ -287,7 +252,7 @@ def _mended(path: Path, port: str) -> tuple[bytes, int]:
 
 def _agreeing(path: Path, header: Header, index: bytes) -> list[Record]:
     """Return the records that are whole and right."""
-    place, point = _Place(path, header), None
+    place, point = LogWalk(path, header), None
     kept: list[Record] = []
     try:
         for _, record in _records(index):
@@ -354,7 +319,7 @@ def _end(path: Path, header: Header, records: list[Record]) -> bytes:
     """Return the record that ends the file if there is none."""
     if any(record.kind is Kind.CUT for record in records):
         return b""
-    place = _Place(path, header)
+    place = LogWalk(path, header)
     try:
         place.go(place.size)
         seq = place.last_seq + 1

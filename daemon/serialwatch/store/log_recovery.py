@@ -26,10 +26,12 @@ from serialwatch.store.log_format import (
     unpack_record,
 )
 from serialwatch.store.log_index import Indexer
+from serialwatch.store.log_walk import LogWalk
 
 log = logging.getLogger(__name__)
 
 _GUESS_BYTES = 64 * 1024
+_UNSYNCED_BYTES = 8 * 1024 * 1024  # more cannot be on its way to the disk when a PC crashes
 
 
 def recover(folder: Path, port: str) -> int:
@@ -91,7 +93,7 @@ def _recover_file(path: Path, port: str) -> int:
         index = rebuilt_index(path, port)
         header = unpack_header(index)
         assert header is not None
-    whole = _without_torn_end(index, size)
+    whole = _without_wrong_end(path, header, _without_torn_end(index, size))
     last = _last_of(whole, Kind.CUT, Kind.POINT)
     if last is not None and last.kind is Kind.CUT:
         return last.seq - 1  # it ended in order
@@ -151,6 +153,39 @@ def _without_torn_end(index: bytes, log_bytes: int) -> bytes:
             break
         count -= 1
     return index[: HEADER_BYTES + count * RECORD_BYTES]
+
+
+def _without_wrong_end(path: Path, header: Header, index: bytes) -> bytes:
+    """Cut off what speaks of bytes that a crash of the PC has kept from the disk.
+
+    A file may come back with its size, and zeros where its newest bytes should be.
+    """
+    points = [
+        (at, record)
+        for at in range(HEADER_BYTES, len(index), RECORD_BYTES)
+        if index[at] == Kind.POINT and (record := unpack_record(index[at : at + RECORD_BYTES]))
+    ]
+    if not points:
+        return index
+    wanted = points[-1][1].offset - _UNSYNCED_BYTES
+    known = [n for n, (_, r) in enumerate(points) if r.offset <= wanted and r.flags & LINE_START]
+    first = known[-1] if known else 0
+    start = points[first][1] if known else None
+    walk = LogWalk(path, header, start.offset, start.seq) if start else LogWalk(path, header)
+    try:
+        for at, record in points[first:]:
+            walk.go(record.offset)
+            seq, is_start = walk.line()
+            if record.seq != seq or (record.flags & LINE_START and not is_start):
+                return index[:at]
+        last = unpack_record(index[-RECORD_BYTES:])
+        if last is not None and last.kind is Kind.CUT:
+            walk.go(walk.size)
+            if last.seq != walk.last_seq + 1:
+                return index[:-RECORD_BYTES]
+    finally:
+        walk.close()
+    return index
 
 
 def _last_of(index: bytes, *kinds: Kind, flags: int = 0) -> Record | None:

@@ -95,6 +95,11 @@ class Tree:
         return _repeats(self.root)
 
     @property
+    def is_endless(self) -> bool:
+        """Tell whether a part that varies repeats as a whole: as `(a+b?)+`, exponential."""
+        return _is_endless(self.root)
+
+    @property
     def is_surely_valid(self) -> bool:
         """Tell whether `re` takes it for sure: what it might refuse was looked at here."""
         return not self.only_python and _is_surely_valid(self.root)
@@ -281,6 +286,15 @@ def _repeats(group: Group) -> int:
         item.is_open + (_repeats(item.what) if isinstance(item.what, Group) else 0)
         for branch in group.branches
         for item in branch
+    )
+
+
+def _is_endless(group: Group) -> bool:
+    inner = (item for branch in group.branches for item in branch if isinstance(item.what, Group))
+    return any(
+        _is_endless(item.what) or ((item.most is None or item.most > 1) and _repeats(item.what) > 0)
+        for item in inner
+        if isinstance(item.what, Group)
     )
 
 

@@ -7,6 +7,7 @@ of the end. `.`, `\s`, `\W`, `\D` and negated classes match neither LF nor CR. C
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -20,11 +21,13 @@ from serialwatch.triggers.pattern_tree import (
     LEAST_GLUED,
     MAX_LENGTH,
     PatternError,
+    Tree,
     parse,
     starts_a_line,
 )
 from serialwatch.triggers.stand_in import stand_ins
 
+MOST_WAYS = 200_000  # tries of `re`, some milliseconds
 _REST_OF_WORD = re.compile(rb"\w*")
 _SYLLABLE = re.compile(
     rb"(?i)(?:\b|_)(?:[a-z]{1,2}|anti|auto|dis|inter|multi|non|over|pre|pro|semi|sub|under)\Z"
@@ -45,7 +48,7 @@ class Pattern:
     has_fixed_end: bool
     can_be_empty: bool  # matches without a single character
     only_python: str  # what Hyperscan cannot do in it, "" if all is well
-    is_costly: bool  # `re` may need more than a few steps for each byte
+    least_costly: int  # bytes of a text for which `re` may need too many steps
     patience: Patience = field(default_factory=Patience, compare=False, repr=False)
 
     @property
@@ -59,7 +62,7 @@ class Pattern:
         Its `^` or `\b` misses it there. What is found must be long: short words are in other words.
         """
         search = _glued(self.source).search
-        is_slow = self.is_costly or len(text) > LONG_LINE
+        is_slow = len(text) >= self.least_costly or self.patience.is_over
         found = self.patience.search(search, text) if is_slow else search(text)
         if not found:
             return None
@@ -78,7 +81,7 @@ class Pattern:
 
     def find(self, text: bytes) -> re.Match[bytes] | None:
         """Return where `re` finds it first in a text, as long as that takes no more than it may."""
-        if self.is_costly or len(text) > LONG_LINE:
+        if len(text) >= self.least_costly or self.patience.is_over:
             return self.patience.search(self.regex.search, text)
         return self.regex.search(text)
 
@@ -122,8 +125,20 @@ def compile_pattern(source: str) -> Pattern:
         has_fixed_end=tree.root.has_fixed_end,
         can_be_empty=tree.root.can_be_empty,
         only_python=tree.only_python,
-        is_costly=tree.repeats > 1 or bool(tree.only_python),
+        least_costly=_least_costly(tree),
     )
+
+
+def _least_costly(tree: Tree) -> int:
+    """Return from which length of a text on `re` may need more than `MOST_WAYS` tries."""
+    if tree.only_python or tree.is_endless:
+        return 0
+    # So many ways there are to share out a text among parts that repeat, at the most.
+    repeats = tree.repeats + 1  # where the match begins counts as one
+    length = LONG_LINE
+    while length > 1 and math.comb(length, repeats) > MOST_WAYS:
+        length = length * 3 // 4
+    return length + 1
 
 
 @lru_cache(maxsize=32_768)

@@ -9,16 +9,23 @@ from typing import cast
 
 from serialwatch.wire import Json
 
-MAX_TOKENS = 100_000_000  # that one request can have; more is nonsense
+TOKENS_A_CHAR = 4  # at most: emoji, byte by byte
+HIDDEN_TOKENS = 32_000  # of thoughts and instructions that an endpoint does not show; more is a lie
 
 
 class NoCompletionError(Exception):
-    """The body is no chat completion; what it was billed is told all the same."""
+    """The body is no chat completion; what it was billed is told all the same.
 
-    def __init__(self, prompt_tokens: int, completion_tokens: int) -> None:
-        super().__init__("the answer is no chat completion")
+    `status` is the one that an error in the body names, 0 if there is none.
+    """
+
+    def __init__(
+        self, prompt_tokens: int, completion_tokens: int, instead: str = "", status: int = 0
+    ) -> None:
+        super().__init__(f"the answer is no chat completion{instead}")
         self.prompt_tokens = prompt_tokens
         self.completion_tokens = completion_tokens
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,7 @@ def read_completion(text: str, size: int, latency_ms: int) -> Completion:
         raise NoCompletionError(
             _tokens(told.get("prompt_tokens"), size),
             _tokens(told.get("completion_tokens"), len(text)),
+            *_instead(text),
         ) from exc
     content = _whole(_plain(content))
     thoughts = _whole(_plain(message.get("reasoning_content") or message.get("reasoning") or ""))
@@ -85,7 +93,7 @@ def read_completion(text: str, size: int, latency_ms: int) -> Completion:
         completion_tokens=_tokens(told.get("completion_tokens"), answer),
         latency_ms=latency_ms,
         thoughts=thoughts,
-        is_counted=_is_count(told.get("prompt_tokens")),
+        is_counted=_is_count(told.get("prompt_tokens"), size),
     )
 
 
@@ -114,6 +122,27 @@ def _usage(text: str) -> Json:
     return cast("Json", usage) if isinstance(usage, dict) else {}
 
 
+def _instead(text: str) -> tuple[str, int]:
+    """Return what a body is that is no completion, and the status that it names."""
+    start = text[:200].lstrip().lower()
+    if start.startswith(("data:", "event:", ":")):
+        return ", but a stream, which was not asked for", 0
+    if start.startswith(("<!doctype", "<html")):
+        return ", but a web page (is base_url right?)", 0
+    try:
+        error = json.loads(text)["error"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return "", 0
+    message, code = error, None
+    if isinstance(error, dict):
+        message, code = error.get("message"), error.get("code")
+    if not isinstance(message, str) or not message.strip():
+        return "", 0
+    words = "".join(c if c.isprintable() else " " for c in _whole(message[:2000]))
+    status = code if isinstance(code, int) and 400 <= code <= 599 else 0
+    return f", but an error: {' '.join(words.split())[:200]}", status
+
+
 def _tool_call(call: Json) -> ToolCall:
     function = call["function"]
     arguments = function.get("arguments")
@@ -138,12 +167,14 @@ _HALVES = re.compile(
 )
 
 
-def _is_count(told: object) -> bool:
-    return isinstance(told, int) and not isinstance(told, bool) and 0 <= told <= MAX_TOKENS
+def _is_count(told: object, size: int) -> bool:
+    """Return whether a number can be the tokens of so many characters; 0 is told for "unknown"."""
+    least, most = (1 if size else 0), TOKENS_A_CHAR * size + HIDDEN_TOKENS
+    return isinstance(told, int) and not isinstance(told, bool) and least <= told <= most
 
 
 def _tokens(told: object, size: int) -> int:
     """Return the number of tokens that was told, else what so many characters have."""
-    if _is_count(told):
+    if _is_count(told, size):
         return cast("int", told)
     return size // 3  # a cautious guess: prose has 3.8 characters a token, logs 2.2

@@ -233,9 +233,9 @@ class ChatModel:
             completion = read_completion(raw.text, size, latency_ms)
         except NoCompletionError as exc:
             self._bill(exc.prompt_tokens, exc.completion_tokens)
-            why = f"{self._where}: {exc}"
+            why = f"{self._where}: {self._without_key(str(exc))}"
             self._breaker.failed(why)
-            raise ModelError(why) from exc
+            raise (_RetryableError if _is_passing(exc.status) else ModelError)(why) from exc
         self._count("ok")
         self._breaker.succeeded()
         self._bill(completion.prompt_tokens, completion.completion_tokens)
@@ -290,10 +290,13 @@ class ChatModel:
     def _count(self, outcome: str) -> None:
         self.requests[outcome] = self.requests.get(outcome, 0) + 1
 
+    def _without_key(self, told: str) -> str:
+        """Return what an endpoint said; some say which key it was."""
+        key = self.endpoint.api_key
+        return told.replace(key, "(the key)") if key else told
+
     def _why(self, exc: openai.APIStatusError) -> str:
-        told = _told(exc)
-        if key := self.endpoint.api_key:  # some say which key it was
-            told = told.replace(key, "(the key)")
+        told = self._without_key(_told(exc))
         why = f"{self._where}: HTTP {exc.status_code}: {told[:200]}"
         if exc.status_code in {401, 403}:
             return f"{why} (is the key right?)"
@@ -320,9 +323,14 @@ class ChatModel:
         self._breaker.failed(why, is_final=is_key_wrong or is_spent)
         if is_key_wrong or is_spent:
             return ModelError(why)
-        if exc.status_code in {408, 409, 429} or exc.status_code >= 500:
+        if _is_passing(exc.status_code):
             return _RetryableError(why, _retry_after_s(exc.response.headers))
         return ModelError(why)
+
+
+def _is_passing(status: int) -> bool:
+    """Return whether a refusal may be over in a moment."""
+    return status in {408, 409, 429} or status >= 500
 
 
 _NOT_CONNECTED = (httpx2.ConnectError, httpx2.ConnectTimeout)

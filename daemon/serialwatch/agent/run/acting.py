@@ -55,9 +55,11 @@ class Acting:
         self._saved = saved
         self._may_ask = may_ask
         self._shown_chars = MAX_RESULT  # of each result of this round
+        self._has_reported = False  # in this round
 
     def begin(self, actions: int) -> None:
         """Begin a round of so many actions: they share the room for results."""
+        self._has_reported = False
         calls = min(actions, MAX_CALLS)
         self._shown_chars = max(MIN_RESULT, min(MAX_RESULT, ROUND_CHARS // calls))
 
@@ -70,7 +72,8 @@ class Acting:
             if self.ask(action.question):
                 return "A person is asked.", "waiting"
             return "Nobody can be asked now; go on with what you have.", "denied"
-        if at >= MAX_CALLS:
+        # A second report of one reply was written before the first one was judged.
+        if at >= MAX_CALLS or (action.skill == REPORT_SKILL and self._has_reported):
             return _refused(action, "quota_turn")
         if problem := self._problem(action, reading, scene):
             return problem
@@ -80,7 +83,9 @@ class Acting:
             if done.line:
                 state.add_call(done.line)
             return done.text, done.outcome
-        return await self._call(action.skill, params)
+        text, outcome = await self._call(action.skill, params)
+        self._has_reported |= action.skill == REPORT_SKILL and outcome not in INVALID
+        return text, outcome
 
     def _problem(self, action: Action, reading: Reading, scene: Scene) -> tuple[str, str] | None:
         """Return why an action cannot be done, None if it can be tried."""

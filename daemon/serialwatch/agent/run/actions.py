@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,12 +44,16 @@ class Reading:
     is_recovered: bool = False  # the calls stood in a text, where they do not belong
 
 
-def read_reply(completion: Completion, is_json_mode: bool) -> Reading:
-    """Return what the model wants; nothing if it only talks."""
+def read_reply(completion: Completion, is_json_mode: bool, taken: Collection[str] = ()) -> Reading:
+    """Return what the model wants; nothing if it only talks.
+
+    `taken` has the ids of earlier calls that are shown again: an id stands for one call.
+    """
     if completion.calls:
+        ids = _own_ids(completion, taken)
         return Reading(tuple(
-            _native(c.id or f"call_{n}", c.name, c.arguments, completion.text)
-            for n, c in enumerate(completion.calls, start=1)
+            _native(call_id, c.name, c.arguments, completion.text)
+            for call_id, c in zip(ids, completion.calls, strict=True)
         ))  # fmt: skip
     text, lacking = completion.text, ""
     for found in objects_in(text):
@@ -95,7 +100,10 @@ def conversation(
         {
             "id": action.call_id,
             "type": "function",
-            "function": {"name": call.name, "arguments": _short(call.arguments)},
+            "function": {
+                "name": _sendable(action.skill),
+                "arguments": _short(call.arguments),
+            },
         }
         for action, call in zip(actions, completion.calls, strict=True)
     ]
@@ -108,7 +116,49 @@ def conversation(
     )
 
 
-def _native(call_id: str, name: str, arguments: str, why: str) -> Action:
+def call_ids(messages: Sequence[Json]) -> set[str]:
+    """Return the ids of the native calls in messages."""
+    return {call["id"] for message in messages for call in message.get("tool_calls") or ()}
+
+
+def _own_ids(completion: Completion, taken: Collection[str]) -> list[str]:
+    """Return an id for each call, the endpoint's own where it is one.
+
+    Some give none, or the same to two calls, and refuse to have them back like that.
+    """
+    ids: list[str] = []
+    for call in completion.calls:
+        call_id, n = call.id, 0
+        while not call_id or call_id in taken or call_id in ids:
+            n += 1
+            # Nine letters and digits is what the strictest take.
+            call_id = hashlib.blake2s(f"{call.id} {n} {len(ids)}".encode()).hexdigest()[:9]
+        ids.append(call_id)
+    return ids
+
+
+def _skill_of(said: str) -> str:
+    """Return the skill that a model means: `functions.log_read` is `log-read`.
+
+    What is no name of a skill even so stays as it was said.
+    """
+    plain = said.partition("<|")[0].strip().lower().replace("_", "-")
+    for name in (re.split(r"[.:/]", plain)[-1], re.sub(r"[.:/]", "-", plain)):
+        if _SKILL.fullmatch(name):
+            return name
+    return said
+
+
+_SKILL = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)+")
+
+
+def _sendable(name: str) -> str:
+    """Return the name of a function as endpoints take it back."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unknown"
+
+
+def _native(call_id: str, said: str, arguments: str, why: str) -> Action:
+    name = _skill_of(said)
     try:
         params = loads(arguments or "{}")
     except ValueError as exc:
@@ -124,7 +174,7 @@ def _action(body: Mapping[str, Any]) -> Action | None:
         return Action("", REPORT_SKILL, body)
     params = body.get("parameters", body.get("arguments"))
     wanted = body.get("next_action")
-    name = str(body.get("skill_name") or body.get("name") or "")
+    name = _skill_of(str(body.get("skill_name") or body.get("name") or ""))
     if wanted == "reply":
         if isinstance(params, dict) and "conclusions" in params:
             return Action("", REPORT_SKILL, params, why=why)
@@ -152,11 +202,11 @@ def _tagged(text: str) -> Iterator[Action]:
                 params[param["name"]] = loads(value)
             except ValueError:
                 params[param["name"]] = value
-        yield Action("", call["name"], params)
+        yield Action("", _skill_of(call["name"]), params)
 
 
 _CALL = re.compile(
-    r"<(?P<tag>function|invoke)(?:=|\s+name=)[\"']?(?P<name>[\w-]{1,64})[\"']?\s*>"
+    r"<(?P<tag>function|invoke)(?:=|\s+name=)[\"']?(?P<name>[\w.:-]{1,64})[\"']?\s*>"
     r"(?P<body>.{0,8000}?)(?:</(?P=tag)>|\Z)",
     re.DOTALL,
 )

@@ -18,7 +18,13 @@ from serialwatch.agent.models.model import ModelError, ToolsRefusedError
 from serialwatch.agent.models.tokens import Estimator
 from serialwatch.agent.role import Role
 from serialwatch.agent.run.acting import INVALID, Acting
-from serialwatch.agent.run.actions import Action, action_schema, conversation, read_reply
+from serialwatch.agent.run.actions import (
+    Action,
+    action_schema,
+    call_ids,
+    conversation,
+    read_reply,
+)
 from serialwatch.agent.run.controls import control_tools
 from serialwatch.agent.run.desk import Desk, added_to_baseline, cited_skills
 from serialwatch.agent.run.goal import Goal
@@ -330,7 +336,8 @@ class Loop:
     async def _act(self, completion: Completion, scene: Scene, kind: RoundKind) -> str:
         """Do what the model wants, and keep both for the next prompt; return what came of it."""
         state = self._state
-        reading = read_reply(completion, state.mode == "json")
+        shown = [message for turn in state.turns for message in turn.messages]
+        reading = read_reply(completion, state.mode == "json", call_ids(shown))
         if reading.problem:
             return self._unreadable(completion, reading.problem)
         if not reading.actions:
@@ -340,10 +347,13 @@ class Loop:
         outcomes: list[str] = []
         self._acting.begin(len(reading.actions))
         for at, action in enumerate(reading.actions):
-            text, outcome = await self._acting.do(action, reading, scene, at)
+            if self._desk.accepted is not None:
+                text, outcome = "Nothing ran: the report is handed in.", "over"
+            else:
+                text, outcome = await self._acting.do(action, reading, scene, at)
             answers.append(text)
             outcomes.append(outcome)
-        tried = [outcome for outcome in outcomes if outcome != "quota_turn"]
+        tried = [outcome for outcome in outcomes if outcome not in {"quota_turn", "over"}]
         state.invalid = state.invalid + 1 if all(o in INVALID for o in tried) else 0
         state.add_turn(Turn(conversation(completion, reading.actions, answers)))
         told = ", ".join(dict.fromkeys(outcomes))

@@ -136,6 +136,8 @@ class Garbage:
         """
         self._partial = None
         for index, raw in enumerate(lines.text.split(b"\n")[:-1]):
+            if not self._stretch and raw.isascii() and raw.translate(None, _CONTROLS) == raw:
+                continue  # plain text, and nothing that it ends
             judged = _judged(raw)
             seq = lines.first_seq + index
             is_quiet = seq >= quiet_from

@@ -15,6 +15,7 @@ from serialwatch.triggers.ruleset import (
 )
 
 _SECOND_READER = "second reader?"  # as the tty driver says it
+_REMOTE = "://"  # in the address of a port of another machine
 _NATIVE = "ttyACM"  # the board's own USB, or a probe that is part of it
 
 
@@ -101,6 +102,8 @@ class PortLosses:
         if self._vanished is None:
             return None
         what = "the board's own USB vanished" if loss.is_native else "the serial adapter vanished"
+        if _REMOTE in self._device:
+            what = "the connection to the port's server was lost"
         counts = loss.is_native or loss.was_talking  # else somebody tidies up the bench
         return Fault(
             detector=self._vanished,
