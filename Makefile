@@ -38,8 +38,12 @@ lint: $(READY) ## Style, types, import rules, rule packs, skills
 	$(BIN)/serialwatch skills lint
 
 bench: $(READY) ## Throughput, latency and start-up, as a table and as JSON
-	$(BIN)/python tests/bench/run.py $(ARGS)
-	$(BIN)/python tests/bench/load.py $(ARGS)
+	@missed=0; \
+	$(BIN)/python tests/bench/run.py $(ARGS) || missed=1; \
+	$(BIN)/python tests/bench/load.py $(ARGS) || missed=1; \
+	$(BIN)/python tests/bench/beside.py || missed=1; \
+	$(BIN)/python tests/bench/long_log.py || missed=1; \
+	exit $$missed
 
 faults: $(READY) ## Faults of disk, clock, link, people and load: a table of figures, ten minutes
 	$(BIN)/pytest tests/faults -m faults $(ARGS)
@@ -75,7 +79,7 @@ lab-packages: ## What the lab uses from Debian, if you may install it (apt-get)
 debian-packages: ## What tests and demo use from Debian, if you may install it (apt-get)
 	apt-get update
 	apt-get install --yes --no-install-recommends \
-		python3-venv prometheus qemu-system-arm u-boot-qemu qemu-system-x86 busybox-static
+		python3-venv prometheus ser2net tio strace gcc libc6-dev qemu-system-arm u-boot-qemu qemu-system-x86 busybox-static
 	tests/real/debian_kernel.sh
 
 clean: ## Remove what the targets above made

@@ -39,7 +39,11 @@ class RunningDaemon:
         self._env = os.environ | (env or {})
         self.configure(ports, extra)
         self.process: subprocess.Popen[bytes] | None = None
-        self.start()
+        try:
+            self.start()
+        except AssertionError:  # nobody else knows of it yet
+            self.kill()
+            raise
 
     def configure(self, ports: dict[str, str], extra: str = "") -> None:
         """Write the configuration file."""

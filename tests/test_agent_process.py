@@ -350,6 +350,42 @@ async def test_the_same_fault_is_not_shown_to_a_model_twice(tmp_path: Path, boar
         assert "less than 30 minutes ago" in core.reports[-1].cost.reason
 
 
+async def test_a_fault_that_no_model_has_seen_is_shown_to_it_the_next_time(
+    tmp_path: Path, board: Board
+) -> None:
+    answers = iter([Fail(400, "loading"), *ORACLE])
+    async with (
+        ChatServer(lambda _: next(answers)) as server,
+        FakeCore(tmp_path, base_url=server.base_url, model="tiny") as core,
+    ):
+        await core.finished(core.wake("settled", abort(board)))
+        await core.until(lambda: len(core.traces) == 2)
+        await core.finished(core.wake("settled", abort(board, id=18)))
+        await core.until(lambda: len(core.traces) == 4)
+
+        assert core.reports[-1].incident == 18
+        assert core.reports[-1].made_by == "model tiny"
+
+
+async def test_what_a_model_took_in_vain_stays_in_the_later_revisions(
+    tmp_path: Path, board: Board
+) -> None:
+    async with (
+        ChatServer([Say("I see nothing.")]) as server,
+        FakeCore(tmp_path, base_url=server.base_url, model="tiny") as core,
+    ):
+        await core.finished(core.wake("settled", abort(board)))
+        await core.until(lambda: len(core.traces) == 2)
+        vain = core.reports[-1].cost
+        await core.finished(core.wake("outcome", abort(board, outcome="halted")))
+        last = core.reports[-1]
+
+        assert vain.model_calls
+        assert last.made_by == "offline analyst"
+        assert (last.cost.model_calls, last.cost.tokens) == (vain.model_calls, vain.tokens)
+        assert last.cost.reason == vain.reason
+
+
 async def test_the_outcome_is_added_to_a_models_report(tmp_path: Path, board: Board) -> None:
     async with (
         ChatServer(ORACLE) as server,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ from bench_incident import incident_at
 from chat_server import ChatServer, Hang, Say
 from fake_core import Board, FakeCore
 from serialwatch.records import Report
+from serialwatch.store.incidents import save_change
 from serialwatch.store.runs import Trace, load_trace
+from serialwatch.store.sqlite_file import open_file
 from serialwatch.wire import report_from_json
 
 OOPS = """
@@ -158,6 +162,23 @@ async def test_rules_answer_what_they_can(core: FakeCore, board: Board) -> None:
         if cites:
             assert cites in refs(report), body["text"]
             assert f"[{cites}" in body["text"] or f" {cites}" in body["text"], text
+
+
+async def test_incidents_that_fit_in_no_single_result_are_all_counted(
+    tmp_path: Path, core: FakeCore, board: Board
+) -> None:
+    lines = board.lines
+    first = incident_at(lines, "Synchronous Abort", trigger="uboot.sync_abort", title="x" * 100)
+    with closing(open_file(tmp_path / "serialwatch.db")) as db:
+        for n in range(30):
+            at = first.opened_utc_ns + n // 2 * SECOND_NS
+            save_change(db, replace(first, id=100 + n, opened_utc_ns=at))
+    report, _ = await answered(core, ask(core, board, "what happened?"))
+    assert report.title.startswith("31 incidents on the bench in the last 24 hours")
+
+    report, _ = await answered(core, ask(core, board, "how many crashes were there?", 901))
+    assert report.title.startswith("31 ")
+    assert report.claims.dropped == 0
 
 
 async def test_a_quiet_time_is_told_and_nothing_is_made_up(core: FakeCore, board: Board) -> None:

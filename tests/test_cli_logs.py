@@ -7,14 +7,20 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+import sqlite_utils
 
 from bench_api import LOG_NAME, STARTED_UTC_NS, serving
 from bench_cli import COMMAND, Cli, ThreadedBench, in_terminal, threaded_bench
+from serialwatch.records import Marker
+from serialwatch.store.boots import save_marker
 from serialwatch.store.log_format import Header, pack_header
 from serialwatch.store.log_index import Indexer
+from serialwatch.store.sqlite_file import open_file
+from serialwatch.store.state_dir import StateLock
 
 SECOND = 10**9
 
@@ -243,3 +249,67 @@ def test_more_lines_than_any_log_has_are_all_of_them(tmp_path: Path, cli: Cli) -
 
     assert cli("logs", "dut1", "-n", "9" * 30, *more).out == "hello\nworld\n"
     assert cli("logs", "dut1:L2-L" + "9" * 30, *more).out == "world\n"
+
+
+def test_raw_is_the_bytes_as_they_came(tmp_path: Path) -> None:
+    save(tmp_path, "dut1", b"\x1b[31mred\x1b[0m\xff\x00\r\n=> ")
+    command = [*COMMAND, "logs", "dut1", "--raw", "--state", str(tmp_path)]
+    shown = subprocess.run(command, capture_output=True, check=True)
+
+    assert shown.stdout == b"\x1b[31mred\x1b[0m\xff\x00\n=> "
+
+
+@pytest.mark.parametrize(
+    ("marker", "numbers"), [("2", [4, 5]), ("NEW kernel", [4, 5]), ("reset", [2, 3, 4, 5])]
+)
+def test_lines_from_a_marker_on(tmp_path: Path, cli: Cli, marker: str, numbers: list[int]) -> None:
+    save(tmp_path, "dut1", b"".join(b"line %d\n" % n for n in range(1, 6)))
+    with closing(open_file(tmp_path / "serialwatch.db").conn) as conn:
+        db = sqlite_utils.Database(conn, execute_plugins=False)
+        for number, seq, kind, text in ((1, 2, "reset", ""), (2, 4, "note", "new Kernel 6.1")):
+            save_marker(db, Marker(number, "dut1", seq, kind, text, "jo", 0, STARTED_UTC_NS))
+        conn.commit()
+    shown = cli("logs", "dut1", "--marker", marker, "--state", str(tmp_path))
+    unknown = cli("logs", "dut1", "--marker", "9", "--state", str(tmp_path))
+
+    assert [int(n) for n in re.findall(r"line (\d+)\n", shown.out)] == numbers
+    assert unknown.code == 1
+    assert "no marker '9' of dut1: the newest are 2 'new Kernel 6.1'; 1 ''" in unknown.err
+
+
+def test_verify_says_what_is_wrong_and_repair_makes_it_right(tmp_path: Path, cli: Cli) -> None:
+    save(tmp_path, "dut1", b"".join(b"line %d\n" % n for n in range(1, 500)))
+    save(tmp_path, "dut2", b"sound\n")
+    index = (tmp_path / "log" / "dut1" / LOG_NAME).with_suffix(".idx")
+    with index.open("r+b") as file:
+        file.seek(200)
+        file.write(b"\xff\xff")
+    wrong = cli("logs", "--verify", "--state", str(tmp_path))
+    told = cli("logs", "dut1", "--verify", "--state", str(tmp_path), "--json")
+    mended = cli("logs", "--verify", "--repair", "--state", str(tmp_path))
+    again = cli("logs", "--verify", "--state", str(tmp_path))
+
+    assert wrong.code == 1
+    assert "records are damaged, the first is 1" in wrong.out
+    assert "dut2: sound: 1 files, 6 bytes, L1 to L1" in wrong.out
+    assert json.loads(told.out)["faults"]
+    assert (mended.code, again.code) == (0, 0)
+    assert "repaired: 498 records kept" in mended.out
+    assert "dut1: sound" in again.out
+
+
+def test_a_daemon_that_runs_keeps_its_newest_files_from_repair(tmp_path: Path, cli: Cli) -> None:
+    save(tmp_path, "dut1", b"one\ntwo\n")
+    (tmp_path / "log" / "dut1" / LOG_NAME).with_suffix(".idx").unlink()
+    with StateLock(tmp_path):
+        shown = cli("logs", "--verify", "--repair", "--state", str(tmp_path))
+
+    assert shown.code == 1
+    assert "left alone: the daemon writes it" in shown.out
+
+
+@pytest.mark.parametrize(
+    "args", [("dut1", "--repair"), ("dut1", "--verify", "-f"), (), ("dut1", "--raw", "-t")]
+)
+def test_options_that_do_not_go_together_are_refused(cli: Cli, args: tuple[str, ...]) -> None:
+    assert cli("logs", *args).code == 2

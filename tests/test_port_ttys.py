@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import re
 import subprocess
+import sys
 import termios
 import tty
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -16,10 +18,13 @@ from typing import Any, cast
 import pytest
 
 from bench_cable import within_s
+from serialwatch.agent.workers.sandbox import landlock_abi
 from serialwatch.api.bench import AuditEntry, Bench, BenchError, Who
-from serialwatch.config import PortConfig
+from serialwatch.config import PortConfig, load_config
 from serialwatch.service import port_ttys as port_ttys_module
 from serialwatch.service.port_ttys import PortTtys
+from serialwatch.service.tty_pair import TtyPair
+from serialwatch.tomlfile import TomlError
 
 COOKED = termios.ECHO | termios.ICANON | termios.ISIG
 LINE = b"[    1.234567] a line of a board that prints a lot\r\n"
@@ -125,10 +130,24 @@ def set_flags(fd: int, on: int, off: int = 0) -> None:
     termios.tcsetattr(fd, termios.TCSANOW, settings)
 
 
-async def settle() -> None:
-    """Let the loop and the kernel's worker deliver what is under way."""
-    for _ in range(20):
-        await asyncio.sleep(0.001)
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not is_so():
+            await asyncio.sleep(0)
+
+
+def the_pair(offered: Offered) -> TtyPair:
+    (pair,) = offered.ttys._ports["dut1"].used
+    return pair
+
+
+async def types_only(offered: Offered, fd: int, data: bytes) -> None:
+    """Set the pty raw and type: nothing else may come before it, ever."""
+    set_flags(fd, 0, COOKED)
+    await until(lambda: not the_pair(offered)._is_echoing)
+    os.write(fd, data)
+    await offered.board.has(data)
+    assert offered.board.got == data
 
 
 async def test_a_program_sees_what_the_board_prints_and_types_exactly_once(tmp_path: Path) -> None:
@@ -156,9 +175,9 @@ async def test_a_port_that_is_read_only_takes_nothing(
     async with offering(tmp_path) as offered:
         with offered.opened("dut2") as fd:
             await offered.is_open(port="dut2")
-            for _ in range(3):
+            for number in range(1, 4):
                 os.write(fd, b"reboot\r")
-                await settle()
+                await until(lambda n=number: offered.ttys._ports["dut2"].dropped_bytes == 7 * n)
             offered.ttys.on_bytes("dut2", b"still here")
             seen = await read(fd, 10)
 
@@ -183,16 +202,10 @@ async def test_what_a_cooked_program_would_echo_never_reaches_the_board(tmp_path
                 offered.ttys.on_bytes("dut1", LINE + b"\x03\x04 login: ")
             seen = await read(fd, 100 * len(LINE))
             os.write(fd, b"a prompt of its own $ ")
-            await settle()
-            echoed = bytes(offered.board.got)
-            set_flags(fd, 0, COOKED)
-            await settle()
-            os.write(fd, b"typed")
-            await offered.board.has(b"typed")
+            await until(lambda: the_pair(offered).dropped_bytes >= 22)
+            await types_only(offered, fd, b"typed")
 
     assert b"login: " in seen
-    assert echoed == b""
-    assert offered.board.got == b"typed"
 
 
 async def test_a_program_that_turns_echo_on_and_off_all_the_time_types_nothing(
@@ -208,9 +221,7 @@ async def test_a_program_that_turns_echo_on_and_off_all_the_time_types_nothing(
                     await asyncio.sleep(0)
                 with suppress(BlockingIOError):
                     os.read(fd, 65536)
-            await settle()
-
-    assert offered.board.got == b""
+            await types_only(offered, fd, b"typed")
 
 
 async def test_a_shell_on_the_pty_talks_to_itself(tmp_path: Path) -> None:
@@ -218,18 +229,15 @@ async def test_a_shell_on_the_pty_talks_to_itself(tmp_path: Path) -> None:
         with offered.opened() as fd:
             await offered.is_open()
             set_flags(fd, COOKED)
-            await settle()
+            await until(lambda: the_pair(offered)._is_echoing)
             shell = subprocess.Popen(["sh", "-i"], stdin=fd, stdout=fd, stderr=fd)
             try:
-                for _ in range(20):
-                    offered.ttys.on_bytes("dut1", b"U-Boot 2023.01\r\n=> ")
-                    await settle()
+                offered.ttys.on_bytes("dut1", b"U-Boot 2023.01\n" * 20)
+                await until(lambda: the_pair(offered).dropped_bytes > 20 * 20)
             finally:
                 shell.kill()
                 shell.wait()
-            await settle()
-
-    assert offered.board.got == b""
+            await types_only(offered, fd, b"typed")
 
 
 async def test_two_programs_at_once_see_everything_each(tmp_path: Path) -> None:
@@ -260,7 +268,6 @@ async def test_more_programs_than_there_are_ptys_share_the_last(
     async with offering(tmp_path) as offered:
         with offered.opened() as one, offered.opened() as two:
             await offered.is_open(1)
-            await settle()
             for fd in (one, two):
                 os.write(fd, b"x")
             await offered.board.has(b"xx")
@@ -342,7 +349,7 @@ async def test_what_cannot_be_written_now_is_dropped(tmp_path: Path, why: str) -
         with offered.opened() as fd:
             await offered.is_open()
             os.write(fd, b"lost")
-            await settle()
+            await until(lambda: offered.ttys._ports["dut1"].dropped_bytes == 4)
             offered.board.writer = offered.board.problem = None
             os.write(fd, b"sent")
             await offered.board.has(b"sent")
@@ -358,7 +365,6 @@ async def test_a_break_and_another_bit_rate_change_nothing(tmp_path: Path) -> No
             settings = termios.tcgetattr(fd)
             settings[4] = settings[5] = termios.B9600
             termios.tcsetattr(fd, termios.TCSANOW, settings)
-            await settle()
             os.write(fd, b"x")
             await offered.board.has(b"x")
 
@@ -464,3 +470,45 @@ async def test_without_ptys_people_are_told_and_nothing_else_suffers(
     await asyncio.wait([task])
 
     assert ttys.path("dut1") == ""
+
+
+SKILL = """
+import os, sys
+from pathlib import Path
+from serialwatch.agent.workers.sandbox import Limits, confine
+confine([Path("/usr")], [], Limits(cpu_s=5))
+try:
+    os.write(os.open(sys.argv[1], os.O_WRONLY | os.O_NOCTTY), b"reboot")
+except PermissionError:
+    print("refused")
+"""
+
+
+@pytest.mark.skipif(not landlock_abi(), reason="this kernel has no Landlock")
+async def test_a_skill_cannot_type_even_where_terminal_programs_may(tmp_path: Path) -> None:
+    async with offering(tmp_path) as offered:
+        skill = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", SKILL, offered.folder / "dut1"),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        said, _ = await within_s(20, skill.communicate())
+
+    assert said == b"refused\n"
+    assert offered.board.got == b""
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ('pty = "write"\nwrite = false', 'pty = "write" contradicts write = false'),
+        ('pty = "both"', "pty"),
+    ],
+)
+def test_a_configuration_that_makes_no_sense_is_refused(
+    tmp_path: Path, keys: str, words: str
+) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(f'[port.dut1]\ndevice = "pty:"\n{keys}\n')
+
+    with pytest.raises(TomlError, match=re.escape(words)):
+        load_config(path)

@@ -138,6 +138,15 @@ Made by          the offline analyst, 4 skills, 0.4 s; no model was asked (none 
     )
 
 
+def test_a_model_that_was_asked_in_vain_is_not_one_that_was_not_asked() -> None:
+    cost = Cost(4, 8, 23_000, 0.4, "", "no report in 8 rounds")
+    lines = report_lines(replace(REPORT, cost=cost), ABOUT, NOW, None)
+    text = "\n".join(line.plain for line in lines)
+
+    assert "8 model calls, 23,000 tokens, 0.4 s; the model gave no report (no report in" in text
+    assert "no model was asked" not in text
+
+
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_it_fits_any_terminal(width: int) -> None:
     lines = plain(width)[1:]  # the heading is short enough for 80 columns

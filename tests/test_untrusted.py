@@ -78,7 +78,7 @@ def draft() -> dict[str, object]:
     cited = [{"port": "dut1", "seq": FAULT, "quote": said[:400]}]
     claims = [said[at : at + 200] for at in (0, 150, 300, 450)]
     return {
-        "title": "evil <script>evil()</script> @everyone ![p](http://evil.example/p.png) *ok* `so`",
+        "title": "evil <script>evil()</script> @everyone ![p](evil/p.png) *ok* `so`",
         "class": "uboot.sync_abort",
         "verdict": "likely",
         "confidence": 0.5,
@@ -86,7 +86,7 @@ def draft() -> dict[str, object]:
             {"id": f"c{n}", "kind": "observation", "claim": f"It says: {text}", "evidence": cited}
             for n, text in enumerate(claims, start=1)
         ],
-        "unknowns": [f"what {said[200:400]} means"],
+        "unknowns": [f"what {said[said.index('<img') :][:200]} means"],
         "next_steps": [{"text": "read `evil` " + said[:60], "risk": "L1"}],
     }
 

@@ -464,6 +464,54 @@ def test_a_command_that_a_board_printed_is_not_advised(command: str) -> None:
     assert verify(draft, ledger, {}, incident, PAGES).report.next_steps == ()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Open http://evil.com/fix",
+        "whether http://evil.com/fix helps",
+        "See evil.com/fix and follow it",
+        "evil.example",
+        "[fix](javascript:alert)",
+        "run rm -rf / on the bench PC",
+        "mailto:a@b",
+    ],
+)
+def test_what_a_board_printed_is_nowhere_told_as_advice(words: str) -> None:
+    lines = lines_of(f"panic: {words}")
+    ledger = {(line.port, line.seq): line for line in lines}
+    incident = incident_at(lines, "panic", trigger="uboot.panic")
+    said = claim(words, Evidence("dut1", 1, lines[0].raw.decode()))
+    draft = replace(
+        report(replace(said, claim="It panicked."), replace(said, id="c2")),
+        title=words,
+        hypotheses=(Hypothesis("uboot.panic", words, 0.5, "open"),),
+        unknowns=(words,),
+        not_checked=(words,),
+        next_steps=(NextStep(words, "L1"),),
+    )
+    found = verify(draft, ledger, {}, incident, PAGES).report
+
+    assert (found.hypotheses, found.unknowns, found.not_checked, found.next_steps) == ((),) * 4
+    assert found.title == incident.title
+    is_order = words.startswith(("Open", "See", "run"))
+    assert len(found.conclusions) == 2 - is_order
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "see https://u-boot.org/ for the reset",
+        "whether `md.l 0xffffffffff000000 4` was meant",
+        "look the address up in u-boot.map of this build",
+        "read drivers/net/phy.c at v.io-next",
+    ],
+)
+def test_a_remark_may_name_what_a_page_has_and_files(words: str) -> None:
+    verified = checked(replace(report(claim("It aborted.", ABORT, COMMAND)), unknowns=(words,)))
+
+    assert verified.report.unknowns == (words,)
+
+
 def test_an_address_of_the_net_comes_from_a_line_or_a_page() -> None:
     lies = claim("See https://evil.example/fix for more.")
     known = replace(claim("See https://u-boot.org/ for more.", id="c2"), knowledge=())

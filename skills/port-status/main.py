@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from verdict import judged
-
 from serialwatch.records import SkillContext, SkillResult
 
 MAX_PORTS = 24  # in the answer for all ports
@@ -14,7 +12,7 @@ MAX_INCIDENTS = 5
 _KEPT = (
     "state", "since", "device", "opened", "bit_rate", "problem", "holder", "boot", "boots",
     "reconnects", "rx_bytes", "rx_lines", "tx_bytes", "lost_bytes", "uart_errors", "last_rx_at",
-    "may_write", "writer", "log_problem", "open_incidents",
+    "may_write", "writer", "log_problem", "open_incidents", "others", "host_messages",
 )  # fmt: skip
 
 
@@ -37,7 +35,7 @@ async def run(ctx: SkillContext, params: dict[str, Any]) -> SkillResult:
     view = ports[wanted]
     found = await ctx.incidents(port=wanted, limit=20)
     last = await _last_line(ctx, wanted, view)
-    verdict = judged(view, _age_s(view.get("last_rx_at"), now))
+    verdict = view["verdict"]
     output = {
         "port": wanted,
         **{key: view[key] for key in _KEPT if key in view},
@@ -65,7 +63,7 @@ async def _last_line(ctx: SkillContext, port: str, view: dict[str, Any]) -> dict
 
 def _short(name: str, view: dict[str, Any], now: datetime) -> dict[str, Any]:
     age_s = _age_s(view.get("last_rx_at"), now)
-    verdict = judged(view, age_s)
+    verdict = view["verdict"]
     return {
         "port": name,
         "state": view.get("state"),

@@ -18,6 +18,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in ours]
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait longer for a daemon than other tests do: some of these take all of a small machine."""
+    monkeypatch.setattr("running_daemon.LIMIT_S", 60.0)
+
+
 @pytest.fixture
 def tell(pytestconfig: pytest.Config) -> Tell:
     """Note the figure of a row of the table: its number, the fault, what was measured."""

@@ -18,7 +18,7 @@ mmdebstrap --quiet --mode=root --variant=minbase \
 	--dpkgopt="path-exclude=$modules/drivers/net/*" \
 	--dpkgopt="path-exclude=$modules/drivers/scsi/*" \
 	--include=systemd,systemd-sysv,udev,kmod,linux-image-amd64,initramfs-tools \
-	--include=lz4,python3,python3-venv,strace,sudo \
+	--include=lz4,procps,python3,python3-venv,strace,sudo \
 	--essential-hook='mkdir -p "$1/etc/initramfs-tools/conf.d"
 		mkdir -p "$1/usr/share/initramfs-tools/modules.d"
 		printf "MODULES=list\nCOMPRESS=lz4\n" >"$1/etc/initramfs-tools/conf.d/lab"

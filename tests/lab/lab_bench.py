@@ -121,13 +121,13 @@ class LabBench:
 
 
 def missing(lines: Sequence[Printed]) -> int:
-    """Return how many lines of each boot, from its first to its last, are not there."""
-    count = 0
-    for before, after in itertools.pairwise(lines):
-        whole = [line for line in (before, after) if line.number]
-        if len(whole) == 2 and before.boot == after.boot:
-            count += after.number - before.number - 1
-    return count
+    """Return how many lines of each boot, from its first whole one to its last, are not there."""
+    whole = [line for line in lines if line.number]
+    return sum(
+        after.number - before.number - 1
+        for before, after in itertools.pairwise(whole)
+        if before.boot == after.boot
+    )
 
 
 def since_s(port: dict[str, Any]) -> float:

@@ -20,20 +20,23 @@ HUB = "4"
 CYCLES = 20
 CYCLE_S = 3.6  # at least: a port that is lost ten times within 30 s counts as flapping
 LINES = 40  # that are seen of each cycle
-WATCHDOG_S = 6
+WATCHDOG_S = 10
 WATCHDOG_UNIT = f"[Service]\nWatchdogSec={WATCHDOG_S}\n".encode()
 HUNG_S = 60
-DROP_IN = "/etc/systemd/system/serialwatch.service.d/lab.conf"
+RESTART_LIMIT_S = 300.0
+DROP_IN = "/etc/systemd/system/serialwatch.service.d/watchdog.conf"
 HANG_LOG = "/run/lab-hang.log"
 ACM_LINES = 100
 ACM_CYCLES = 3
 GADGET = "iManufacturer=Lab iProduct=Gadget iSerialNumber=ACM0001"
-GADGET_BOARD = """
+GADGET_BOARD = r"""
 exec 3<>/dev/ttyGS0
 stty -F /dev/ttyGS0 raw -echo
-cat <&3 >/run/acm.received &
-n=0
-while sleep 0.02; do n=$((n + 1)); printf 'boot 1 line %d: all is well\\r\\n' $n >&3; done
+cat <&3 >>/run/acm.received &
+while sleep 0.02; do
+    n=$((n + 1))
+    printf 'boot %d line %d: all is well\r\n' "$0" "$n" >&3 || exit
+done
 """
 FAULTS = re.compile(
     r"Traceback|^CRITICAL|^ERROR|never retrieved|never awaited|Unit process|core-dump"
@@ -58,7 +61,7 @@ def power(bench: LabBench) -> Iterator[Figure]:
     """The PC loses its power while a board prints, and gets it again."""
     pc = bench.pc
     _plugged(bench, "1")
-    before = bench.wait_for_lines("dut1", 1)[-1]
+    before = bench.wait_for_lines("dut1", bench.next_line("dut1"))[-1]
     time.sleep(2)  # the log is on disk a second after it was written
     at_s = bench.qemu.power_cycle()
     pc.wait_until_up()
@@ -164,10 +167,9 @@ def lines_kept(bench: LabBench) -> Iterator[Figure]:
     bench.configure(CONFIG)
     pc.must("systemctl", "reload", "serialwatch")
 
-    pc.put(DROP_IN, WATCHDOG_UNIT)  # for `hang`
-    pc.must("systemctl", "daemon-reload")
+    _shorten_watchdog(bench)  # from here on: `hang` need not wait so long
     before, at_s = bench.next_line("dut1"), time.time()
-    pc.must("systemctl", "restart", "serialwatch", limit_s=120)
+    pc.must("systemctl", "restart", "serialwatch", limit_s=RESTART_LIMIT_S)
     lines = _after_restart(bench, before)
     told = bench.qemu.modem_lines(at_s)
     yield _none("restart: DTR or RTS lowered", _lowered(told), "times")
@@ -185,8 +187,9 @@ def kill(bench: LabBench) -> Iterator[Figure]:
     lines = _after_restart(bench, before)
     told = [entry for entry in pc.journal(began_s) if "Main process exited" in entry.text]
     killed_s = told[0].mono_s - clocks.mono_s + clocks.utc_s  # as UTC of the PC
-    holes = [(a, b) for a, b in itertools.pairwise(lines) if _is_hole(a, b)]
-    tail_s = killed_s - max(line.utc_s for line in lines if line.number and line.utc_s < killed_s)
+    whole = [line for line in lines if line.number]
+    holes = [(a, b) for a, b in itertools.pairwise(whole) if missing([a, b])]
+    tail_s = killed_s - max(line.utc_s for line in whole if line.utc_s < killed_s)
     gap_s = _longest_gap_s(lines)
     yield Figure("kill -9: no capture for", gap_s, "s", "< 40", gap_s < 40)
     yield Figure("  lines that the board printed meanwhile", missing(lines), "lines", "", True)
@@ -201,6 +204,10 @@ def hang(bench: LabBench) -> Iterator[Figure]:
     """The loop stands still while every other thread goes on."""
     pc = bench.pc
     _plugged(bench, "1")
+    if _of_unit(bench, "WatchdogUSec") != f"{WATCHDOG_S}s":  # `lines` was not asked for
+        _shorten_watchdog(bench)
+        pc.must("systemctl", "restart", "serialwatch", limit_s=RESTART_LIMIT_S)
+        _after_restart(bench, 1)
     before, clocks = bench.next_line("dut1"), pc.clocks()
     main = _of_unit(bench, "MainPID")
     delayed = f"inject=epoll_wait,epoll_pwait:delay_exit={HUNG_S * 1_000_000}"
@@ -211,6 +218,7 @@ def hang(bench: LabBench) -> Iterator[Figure]:
     told = wait_for(
         lambda: [e for e in pc.journal(clocks.mono_s + at_s) if "Watchdog timeout" in e.text],
         "the watchdog",
+        HUNG_S,
     )
     pc.must("bash", "-c", f"kill {strace}")  # who is held by it cannot even be killed
     lines = _after_restart(bench, before)
@@ -237,7 +245,7 @@ def twins(bench: LabBench) -> Iterator[Figure]:
     lines = bench.printed("dut1", before)
     yield _none("a twin comes: lines lost of the first", missing(lines), "lines")
     yield _none("  bytes that the twin got", len(bench.boards["dut2"].received), "B")
-    pc.must("systemctl", "restart", "serialwatch", limit_s=120)
+    pc.must("systemctl", "restart", "serialwatch", limit_s=RESTART_LIMIT_S)
     port = bench.wait_for_state("dut1", "broken", "up")
     problem = port["problem"]
     yield _yes("both there at start: refused", port["state"] == "broken")
@@ -260,14 +268,15 @@ def acm(bench: LabBench) -> Iterator[Figure]:
     pc = bench.pc
     pc.must("modprobe", "dummy_hcd")
     pc.must("modprobe", "g_serial", *GADGET.split())
-    pc.start("bash", "-c", GADGET_BOARD, output="/run/acm.log")
-    lines = bench.wait_for_lines("acm", 1, ACM_LINES)
+    pc.start("bash", "-c", GADGET_BOARD, "1", output="/run/acm.log")
+    bench.wait_for_lines("acm", 1, ACM_LINES)
     back = 0
-    for _ in range(ACM_CYCLES):
+    for n in range(ACM_CYCLES):
         _connect_gadget(bench, "disconnect")
         bench.wait_for_state("acm", "absent")
         before = bench.next_line("acm")
         _connect_gadget(bench, "connect")
+        pc.start("bash", "-c", GADGET_BOARD, str(n + 2), output="/run/acm.log")
         lines = bench.wait_for_lines("acm", before, ACM_LINES)
         back += lines[0].seq == before and missing(lines) == 0
     goal = f"{ACM_CYCLES} of {ACM_CYCLES}"
@@ -350,6 +359,11 @@ def _plugged(bench: LabBench, socket: str) -> None:
     bench.wait_for_lines("dut1", before)
 
 
+def _shorten_watchdog(bench: LabBench) -> None:
+    bench.pc.put(DROP_IN, WATCHDOG_UNIT)
+    bench.pc.must("systemctl", "daemon-reload")
+
+
 def _after_restart(bench: LabBench, first: int) -> list[Printed]:
     """Return the lines from `first` on once the board has printed some to a new daemon."""
     bench.wait_until_ready()
@@ -362,11 +376,6 @@ def _after_restart(bench: LabBench, first: int) -> list[Printed]:
 def _longest_gap_s(lines: Sequence[Printed]) -> float:
     whole = [line.utc_s for line in lines if line.number]
     return max(after - before for before, after in itertools.pairwise(whole))
-
-
-def _is_hole(before: Printed, after: Printed) -> bool:
-    whole = before.number and after.number and before.boot == after.boot
-    return bool(whole and after.number > before.number + 1)
 
 
 def _lowered(told: list[ModemLines]) -> int:
@@ -414,6 +423,8 @@ def _as(bench: LabBench, user: str, *argv: str) -> int:
 
 
 def _differences(before_s: Sequence[float], after_s: Sequence[float]) -> list[float]:
+    if len(before_s) != len(after_s):
+        raise LabError(f"the kernel's log tells of {len(before_s)} events, not {len(after_s)}")
     return [after - before for before, after in zip(before_s, after_s, strict=True)]
 
 

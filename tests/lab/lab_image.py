@@ -19,6 +19,7 @@ HERE = Path(__file__).resolve().parent
 REPO = HERE.parents[1]
 GUEST_PYTHON = "3.11"  # of Debian 12
 PLATFORMS = tuple(f"manylinux{tag}_x86_64" for tag in ("2014", "_2_28", "_2_34", "_2_36"))
+START_LIMIT_S = 300
 PROGRAMS = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", QEMU: "qemu-system-x86"}
 
 
@@ -65,6 +66,10 @@ def install(disk: Path, wheel: Path, files: Mapping[str, str]) -> None:
     own = [
         "cp systemd/60-serialwatch.rules /etc/udev/rules.d/",
         "usermod -aG serialwatch lab-viewer",
+        # What takes a second on a PC takes half a minute here, and more on a busy machine.
+        "mkdir /etc/systemd/system/serialwatch.service.d",
+        f"printf '[Service]\\nTimeoutStartSec={START_LIMIT_S}\\n' "
+        ">/etc/systemd/system/serialwatch.service.d/lab.conf",
     ]
     steps.write_text("\n".join([*_readme_steps(wheel.name), *own]) + "\n")
     _run([HERE / "install.sh", disk, checkout, steps], disk.parent / "install.log")

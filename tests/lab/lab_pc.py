@@ -14,9 +14,13 @@ from lab_qemu import LabError, Qemu
 T = TypeVar("T")
 
 BOOT_LIMIT_S = 240.0
-LIMIT_S = 30.0  # for what an emulated PC does
+LIMIT_S = 60.0  # for what an emulated PC does
 POLL_S = 0.02
 CLOCK_TRIES = 20
+
+
+class LateError(LabError):
+    """The PC has not answered in time; it may be booting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class LabPc:
         while time.monotonic() < deadline:
             try:
                 self._ask({"do": "clock"}, limit_s=2.0)
-            except TimeoutError:
+            except LateError:
                 self._qemu.check()
             else:
                 return
@@ -146,7 +150,10 @@ class LabPc:
 
     def _line(self) -> bytes:
         while b"\n" not in self._rest:
-            data = self._link.recv(1 << 16)
+            try:
+                data = self._link.recv(1 << 16)
+            except TimeoutError as exc:
+                raise LateError("the PC's agent does not answer in time") from exc
             if not data:
                 self._qemu.check()
                 raise LabError("the PC's agent is cut off")

@@ -93,8 +93,12 @@ class Investigator:
         has_settled = incident.is_settled and not standing.is_settled
         standing.is_settled |= incident.is_settled
         will_ask, reason = self._may_ask(standing, has_settled)
-        report = replace(report, cost=replace(report.cost, reason=reason))
-        before, standing.baseline = standing.baseline, report
+        before = standing.baseline
+        cost = replace(report.cost, reason=reason)
+        if before is not None and before.cost.model_calls:  # what it took belongs to the incident
+            paid = before.cost
+            cost = replace(cost, model_calls=paid.model_calls, tokens=paid.tokens, price=paid.price)
+        report = standing.baseline = replace(report, cost=cost)
 
         def next_report(previous: Report | None) -> Report:
             if previous is not None and is_by_model(previous):
@@ -151,6 +155,8 @@ class Investigator:
             run = ModelRun(None, why, RunStatus.BASELINE, state)
             tools = self._tools(record.id, incident)
             diary = Diary(self._link, record, tools)
+        if not run.state.answered:  # it has seen nothing: the next one of the kind may ask again
+            self._asked_s.pop(incident.fingerprint, None)
         if run.inquiry is not None:
             run = await self._inquired(record, run, run.inquiry)
         standing.asked = _as_unknown(run.inquiry, record.id) if run.inquiry else ""

@@ -106,7 +106,7 @@ def from_marker(query: LogQuery, state: Path, port: str) -> LogQuery:
             lambda db: (find_marker(db, port, query.marker), load_markers(db, port, limit=5)),
         )
     except StoreError as exc:
-        raise BenchError("unavailable", f"markers cannot be looked up: {exc}") from exc
+        raise BenchError("failed", f"markers cannot be looked up: {exc}") from exc
     if found is None:
         newest = "; ".join(f"{each.id} {show(each.text.encode())!r}" for each in known)
         raise BenchError(

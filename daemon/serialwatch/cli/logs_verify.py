@@ -11,10 +11,11 @@ import click
 
 from serialwatch.cli.errors import CliError
 from serialwatch.cli.tables import safe
-from serialwatch.config import Config, TomlError, load_config, state_dir
+from serialwatch.config import Config, load_config, state_dir
 from serialwatch.store.log_check import CheckedFile, check_port, repair
 from serialwatch.store.log_format import log_files
 from serialwatch.store.state_dir import StateBusy, StateError, StateLock, is_held
+from serialwatch.tomlfile import TomlError
 
 _MOST_FAULTS = 10  # that are told of one file
 

@@ -270,7 +270,9 @@ def _made_by(report: Report) -> str:
     words = ", ".join(map(safe, parts))
     if not cost.model:
         reason = f" ({safe(cost.reason)})" if cost.reason else ""
-        words += f"; no model was asked{reason}"
+        words += f"; the model gave no report{reason}" if cost.model_calls else (
+            f"; no model was asked{reason}"
+        )  # fmt: skip
     elif cost.reason:
         words += f"; {safe(cost.reason)}"
     return words + (f"; revision {report.revision}" if report.revision > 1 else "")

@@ -180,7 +180,6 @@ class Loans:
                 await self._keep()
 
     async def _end(self, loan: Lent, tasks: asyncio.TaskGroup) -> None:
-        del self._loans[loan.port]
         self._changed.set()
         if self._ports.get(loan.port) is not None and loan.port in self._ports.lent:
             took_s = _boot_time_s() - loan.since_s
@@ -191,6 +190,7 @@ class Loans:
             self._ports.take_back(loan.port, tasks)
         else:
             self._ports.lent.pop(loan.port, None)
+        del self._loans[loan.port]  # not before: it must not be lent anew half way
         loan.ended.set()
 
     async def _keep(self) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from serialwatch.api.bench import AuditEntry, Bench, BenchError, Who
 from serialwatch.config import PortConfig
-from serialwatch.service.tty_pair import TtyPair
+from serialwatch.service.tty_pair import OpenWatch, TtyPair
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ class _PortTty:
     waiting: deque[tuple[TtyPair, bytes]] = field(default_factory=deque)
     more: asyncio.Event = field(default_factory=asyncio.Event)
     refused: str = ""  # why input was dropped last, as it was told
+    dropped_bytes: int = 0  # of it
     typed_bytes: int = 0  # not in the audit yet
     typed_sum: Any = field(default_factory=hashlib.sha256)  # of them
     task: asyncio.Task[None] | None = None
@@ -72,6 +73,7 @@ class PortTtys:
         self._tasks: asyncio.TaskGroup | None = None
         self._wanted: dict[str, PortConfig] = {}
         self._told = ""
+        self._watch: OpenWatch | None = None
 
     def path(self, name: str) -> str:
         """Return the path to open for a port, "" if there is none."""
@@ -107,6 +109,7 @@ class PortTtys:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._make_folder()
+                self._watch = OpenWatch()
                 self._tasks = tasks
                 self.configure(self._wanted)
                 while True:
@@ -115,12 +118,19 @@ class PortTtys:
                         self._audit(name, port)
         except* OSError as group:
             # No pty, no inotify, no folder: people still have `attach`.
+            self._clear()
             log.error("%s: no pty for terminal programs: %s", self._folder, group.exceptions[0])
             await asyncio.Event().wait()
         finally:
-            self._tasks = None
-            for name in list(self._ports):
-                self._remove(name)
+            self._clear()
+
+    def _clear(self) -> None:
+        self._tasks = None
+        for name in list(self._ports):
+            self._remove(name)
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
 
     def _make_folder(self) -> None:
         self._folder.mkdir(mode=0o750, exist_ok=True)
@@ -168,7 +178,8 @@ class PortTtys:
         def lost(count: int) -> None:
             self._bench.lost_at_client(name, count)
 
-        pair = port.idle = TtyPair(opened, closed, typed, lost)
+        assert self._watch is not None
+        pair = port.idle = TtyPair(self._watch, opened, closed, typed, lost)
         self._allow(port, pair)
         link = self._folder / name
         fresh = self._folder / f".{name}.new"
@@ -198,7 +209,7 @@ class PortTtys:
 
     def _typed(self, name: str, port: _PortTty, pair: TtyPair, data: bytes) -> None:
         if port.config.pty != "write":
-            self._refuse(name, port, 'its configuration does not say pty = "write"')
+            self._refuse(name, port, len(data), 'its configuration does not say pty = "write"')
             return
         port.waiting.append((pair, data))
         port.more.set()
@@ -217,7 +228,7 @@ class PortTtys:
 
     async def _write(self, name: str, port: _PortTty, data: bytes) -> None:
         if (writer := self._writer(name)) is not None:
-            self._refuse(name, port, f"{writer.user} (pid {writer.pid}) is typing")
+            self._refuse(name, port, len(data), f"{writer.user} (pid {writer.pid}) is typing")
             return
         sent = 0
         try:
@@ -226,12 +237,13 @@ class PortTtys:
             port.refused = ""
         except BenchError as exc:
             sent = exc.sent
-            self._refuse(name, port, exc.message)
+            self._refuse(name, port, len(data) - sent, exc.message)
         finally:
             port.typed_bytes += sent
             port.typed_sum.update(data[:sent])
 
-    def _refuse(self, name: str, port: _PortTty, why: str) -> None:
+    def _refuse(self, name: str, port: _PortTty, count: int, why: str) -> None:
+        port.dropped_bytes += count
         if port.refused != why:
             port.refused = why
             log.info("%s: what a terminal program types is dropped: %s", name, why)

@@ -264,6 +264,9 @@ class Ports:
 
     def read_by(self, name: str, others: str) -> None:
         """Tell the triggers that other programs read from a port too."""
+        port = self._ports[name]
+        if port.watch is not None:
+            self._found(port, port.watch.read_by(others, time.monotonic_ns(), time.time_ns()))
 
     # The sink of the readers
 

@@ -14,6 +14,7 @@ import fcntl
 import os
 import struct
 import termios
+import threading
 import tty
 from collections.abc import Callable
 
@@ -30,11 +31,61 @@ _EVENT = struct.Struct("iIII")
 _FLAG = struct.Struct("i")
 
 
+class OpenWatch:
+    """Tells when the far end of a pty is opened and closed. One for all: a user has few of them."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._loop = asyncio.get_running_loop()
+        self._told: dict[int, tuple[Callable[[], None], Callable[[], None]]] = {}
+        self._fd = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        self._loop.add_reader(self._fd, self._look)
+
+    def add(self, path: str, on_opened: Callable[[], None], on_closed: Callable[[], None]) -> int:
+        """Watch a path and return a number for `remove`. Raises OSError."""
+        number = self._checked(
+            self._libc.inotify_add_watch(self._fd, os.fsencode(path), _IN_OPEN | _IN_CLOSE)
+        )
+        self._told[number] = on_opened, on_closed
+        return number
+
+    def remove(self, number: int) -> None:
+        """Watch a path no more."""
+        if self._told.pop(number, None) is not None:
+            self._libc.inotify_rm_watch(self._fd, number)
+
+    def close(self) -> None:
+        """Watch nothing more."""
+        self._loop.remove_reader(self._fd)
+        # The kernel waits for all its readers to be done with the marks: a second on a busy PC.
+        threading.Thread(target=os.close, args=(self._fd,), name="pty watch", daemon=True).start()
+
+    def _look(self) -> None:
+        try:
+            events = os.read(self._fd, 64 * _EVENT.size)
+        except BlockingIOError:
+            return
+        for at in range(0, len(events), _EVENT.size):  # of one file they carry no name
+            number, mask, _, _ = _EVENT.unpack_from(events, at)
+            if (told := self._told.get(number)) is not None:
+                if mask & _IN_OPEN:
+                    told[0]()
+                elif mask & _IN_CLOSE:
+                    told[1]()
+
+    def _checked(self, result: int) -> int:
+        if result < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"inotify: {os.strerror(number)}")
+        return result
+
+
 class TtyPair:
     """One pty. `path` is its far end."""
 
     def __init__(
         self,
+        watch: OpenWatch,
         on_opened: Callable[[TtyPair], None],
         on_closed: Callable[[TtyPair], None],  # nobody has it open any more
         on_input: Callable[[TtyPair, bytes], None],
@@ -51,17 +102,18 @@ class TtyPair:
         self._is_paused = False
         self._is_closed = False
         self._is_echoing = False  # as it was told last
+        self._watched = -1
         self.openers = 0
         self.dropped_bytes = 0  # input that came while ECHO was on
+        self._watch = watch
         self._near, self._far = os.openpty()
-        self._inotify = -1
         try:
             os.set_blocking(self._near, False)
             self.path = os.ttyname(self._far)
             self._reset()
             fcntl.ioctl(self._near, termios.TIOCPKT, _FLAG.pack(1))
             os.chmod(self.path, 0o600)
-            self._watch_openers()
+            self._watched = watch.add(self.path, self._opened, self._one_closed)
             self._loop.add_reader(self._near, self._readable)
         except BaseException:
             self.close()
@@ -75,7 +127,7 @@ class TtyPair:
     def show(self, data: bytes) -> None:
         """Hand on what the board prints, if anybody has the far end open."""
         if self.openers and not self._is_closed:
-            if not termios.tcgetattr(self._far)[_LFLAG] & EXTPROC:
+            if not _is_safe(termios.tcgetattr(self._far)[_LFLAG]):
                 self._settings_changed()  # what we are about to write must not be echoed
             if lost := self._backlog.put(data):
                 self._on_lost(lost)
@@ -99,13 +151,11 @@ class TtyPair:
         if self._is_closed:
             return
         self._is_closed = True
-        for fd in (self._near, self._inotify):
-            if fd >= 0:
-                self._loop.remove_reader(fd)
+        self._watch.remove(self._watched)
+        self._loop.remove_reader(self._near)
         self._loop.remove_writer(self._near)
-        for fd in (self._near, self._far, self._inotify):
-            if fd >= 0:
-                os.close(fd)
+        os.close(self._near)
+        os.close(self._far)
 
     # Input
 
@@ -133,8 +183,8 @@ class TtyPair:
         """Keep the tty from echoing, and drop what is there if it could have echoed."""
         settings = termios.tcgetattr(self._far)
         was_echoing, self._is_echoing = self._is_echoing, bool(settings[_LFLAG] & termios.ECHO)
-        if not settings[_LFLAG] & EXTPROC:
-            settings[_LFLAG] |= EXTPROC
+        if not _is_safe(settings[_LFLAG]):
+            settings[_LFLAG] = (settings[_LFLAG] | EXTPROC) & ~termios.ICANON
             termios.tcsetattr(self._far, termios.TCSANOW, settings)
         if was_echoing or self._is_echoing:
             self._drop_input()
@@ -170,34 +220,15 @@ class TtyPair:
 
     # Who has it open
 
-    def _watch_openers(self) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        self._inotify = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if self._inotify < 0 or (
-            libc.inotify_add_watch(self._inotify, os.fsencode(self.path), _IN_OPEN | _IN_CLOSE) < 0
-        ):
-            number = ctypes.get_errno()
-            raise OSError(number, f"inotify: {os.strerror(number)}")
-        self._loop.add_reader(self._inotify, self._opened_or_closed)
+    def _opened(self) -> None:
+        self.openers += 1
+        if self.openers == 1:
+            self._on_opened(self)
 
-    def _opened_or_closed(self) -> None:
-        try:
-            events = os.read(self._inotify, 64 * _EVENT.size)
-        except BlockingIOError:
-            return
-        for at in range(0, len(events), _EVENT.size):
-            _, mask, _, _ = _EVENT.unpack_from(events, at)
-            if mask & _IN_OPEN:
-                self.openers += 1
-                if self.openers == 1:
-                    self._on_opened(self)
-            elif mask & _IN_CLOSE:
-                self.openers -= 1
-                if self.openers <= 0:
-                    self.openers = 0
-                    self._last_closed()
-            if self._is_closed:
-                return
+    def _one_closed(self) -> None:
+        self.openers = max(0, self.openers - 1)
+        if not self.openers and not self._is_closed:
+            self._last_closed()
 
     def _last_closed(self) -> None:
         """Take the program's last words, then forget it."""
@@ -211,3 +242,8 @@ class TtyPair:
         settings = termios.tcgetattr(self._far)
         settings[_LFLAG] |= EXTPROC
         termios.tcsetattr(self._far, termios.TCSANOW, settings)
+
+
+def _is_safe(flags: int) -> bool:
+    """Tell whether nothing is echoed, and nothing lost as the end of a line beyond 4 KiB is."""
+    return flags & (EXTPROC | termios.ICANON) == EXTPROC

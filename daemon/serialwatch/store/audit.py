@@ -19,7 +19,7 @@ class AuditRow:
     uid: int
     user: str
     pid: int
-    action: str  # send, attach, lines, break, reset, mark, resolve, mute, unmute
+    action: str  # of `serialwatch.api.bench.AuditAction`
     port: str  # "" where it concerns none
     bytes: int  # that went to the device
     detail: Mapping[str, str]

@@ -201,11 +201,19 @@ class PortWatch:
             replace(self._last, mono_ns=self._heard_ns),
             is_going_down=self._boots.state == "shutdown",
         )
-        if state == "up":
-            self.opened(mono_ns)
-        else:
+        if state != "up":
             self._lost(mono_ns)
+        elif self._detectors.has_reset_itself(mono_ns):
+            self._detectors.opened(mono_ns)  # its start is its own: it was gone before we opened it
+        else:
+            self.opened(mono_ns)
         self._detected(faults, Moment(self._last.seq, mono_ns, utc_ns))
+        return self._told()
+
+    def read_by(self, others: str, mono_ns: int, utc_ns: int) -> list[Finding]:
+        """Take that other programs, by name, have the open port open too."""
+        seq = self._last.seq
+        self._detected(self._detectors.read_by(others, seq), Moment(seq, mono_ns, utc_ns))
         return self._told()
 
     def wrote(self, data: bytes, mono_ns: int) -> None:

@@ -34,6 +34,7 @@ from serialwatch.records import SEVERITIES, Line, Risk, SkillResult, State
 from serialwatch.store.incidents import load_incident
 from serialwatch.store.memory_gate import MemorySource, MemoryType
 from serialwatch.store.snapshots import MAX_BODY, MAX_NAME
+from serialwatch.verdict import judged
 from serialwatch.wire import Json
 
 MAX_LINES = 400  # rows of one answer
@@ -232,7 +233,8 @@ class CtxServer:
     async def _ports(self) -> Answer:
         if self._ask_ports is None:
             return Answer({"ports": {}})
-        return Answer({"ports": dict(await self._ask_ports())})
+        ports = (await self._ask_ports()).items()
+        return Answer({"ports": {name: {"verdict": judged(view)} | view for name, view in ports}})
 
     async def _compared(self, given: Arguments) -> Answer:
         port = self._port(given)

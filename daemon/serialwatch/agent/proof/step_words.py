@@ -30,18 +30,48 @@ def strange_address(text: str, known: Collection[str]) -> str:
     return ""
 
 
+def strange_order(text: str, pages: Collection[str]) -> str:
+    """Return the first address, or command to type, in `text` that no page has, "" for none.
+
+    For remarks: they may name in quotes what a board ran, but tell nobody to run or to open it.
+    """
+    if address := strange_address(text, pages):
+        return address
+    for found in _TYPED.finditer(text):
+        command = found.group().rstrip(".,;)`").strip()
+        if not any(command.lower() in page.lower() for page in pages):
+            return command
+    return ""
+
+
+def is_order(text: str) -> bool:
+    """Return whether a sentence tells its reader to do something, where it should tell a fact."""
+    return _ORDER.match(text) is not None
+
+
 def least_risk(text: str) -> Risk:
     """Return the risk that a step has at least, by what it tells a person to do."""
     return "L3" if _ACTS.search(text) and not _NEGATED.match(text) else "L1"
 
 
 _NEGATED = re.compile(r"\s*(?:do not|don't|never|avoid)\b", re.IGNORECASE)
-_ADDRESS = re.compile(r"\b(?:[a-z][a-z0-9+.-]*://|www\.)\S+", re.IGNORECASE)
-_COMMAND = re.compile(
-    r"`(?P<quoted>[^`]+)`|(?P<other>"
-    r"\b(?:[a-z][a-z0-9+.-]*://|www\.)\S+"
-    r"|(?<![\w-])(?:sudo|rm -\w+|dd if=|mkfs\S*|curl|wget|chmod|bash -c|sh -c|eval|esptool\S*|"
-    r"flash_erase|mtd erase|nandwrite|fw_setenv) \S+(?: \S+)?)",
+_NET = (
+    r"(?:\b[a-z][a-z0-9+.-]*://|\bwww\.|\b(?:javascript|vbscript|mailto|data):)\S+"
+    # Without a scheme: a name that ends like one of the net's.
+    r"|(?<![\w./@-])(?:[a-z0-9-]+\.)+"
+    r"(?:com|net|org|info|biz|xyz|top|site|online|link|click|example|io|ru|cn)(?![\w-]|\.\w)\S*"
+)
+_RUN = (
+    r"(?<![\w-])(?:sudo|rm -\w+|dd if=|mkfs\S*|curl|wget|chmod|bash -c|sh -c|eval|esptool\S*|"
+    r"flash_erase|mtd erase|nandwrite|fw_setenv) \S+(?: \S+)?"
+)
+_ADDRESS = re.compile(_NET, re.IGNORECASE)
+_TYPED = re.compile(_RUN, re.IGNORECASE)
+_COMMAND = re.compile(rf"`(?P<quoted>[^`]+)`|(?P<other>{_NET}|{_RUN})", re.IGNORECASE)
+_ORDER = re.compile(
+    r"\W*(?:please |now |then |first )*"
+    r"(?:see|open|visit|go to|follow|click|download|fetch|install|run|execute|type|enter|paste|"
+    r"call|use|try|send|copy)\b(?! (?:of|was|were|is|ends|ended|failed)\b)",
     re.IGNORECASE,
 )
 # What begins a sentence, or what comes after "then", is what a person is to do.

@@ -27,7 +27,13 @@ from dataclasses import dataclass, replace
 from serialwatch.agent.proof.claim_sources import Sources, counts_of, facts_of, spans_s_of
 from serialwatch.agent.proof.contradictions import contradiction
 from serialwatch.agent.proof.quotes import empty_quote, find_quote
-from serialwatch.agent.proof.step_words import least_risk, strange_address, strange_command
+from serialwatch.agent.proof.step_words import (
+    is_order,
+    least_risk,
+    strange_address,
+    strange_command,
+    strange_order,
+)
 from serialwatch.agent.text.device_text import MAX_SHOWN, readable, shortened
 from serialwatch.records import (
     Claims,
@@ -167,6 +173,10 @@ class _Check:
         below = [checked, *self._below(grounds)]
         cited = [evidence for conclusion in below for evidence in conclusion.evidence]
         self._supported(claim, self._sources(below))
+        if is_order(claim) and (strange := self._strange_order(claim)):
+            raise _Rejected(
+                "G10", f"a claim says what is so; no page has {shortened(strange, 80)!r}"
+            )
         if against := contradiction(claim, cited, self.ledger, self.incident):
             raise _Rejected("G11", against)
         return self._cause(checked, cited) if checked.kind == "cause" else checked
@@ -271,6 +281,14 @@ class _Check:
         if _TOO_FINE.search(rest) and _TOO_FINE.search(sources.text) is None:
             raise _Rejected("G12", "times are known to about a millisecond")
 
+    def _orders_nothing(self, text: str) -> None:
+        """Raise if a reader would take something for an address or command of ours."""
+        if strange := self._strange_order(text):
+            raise _Rejected("G10", f"no page has {shortened(strange, 80)!r}")
+
+    def _strange_order(self, text: str) -> str:
+        return strange_order(text, list(self.pages.values()))
+
     def _without_names(self, text: str) -> str:
         """Return `text` without the incidents and boots it names.
 
@@ -345,6 +363,7 @@ class _Check:
             if not one_line or not one_line.isprintable():
                 raise _Rejected("G1", "no title")
             self._supported(one_line, whole)
+            self._orders_nothing(one_line)
             cited = [e for c in self.held.values() for e in c.evidence]
             if against := contradiction(one_line, cited, self.ledger, self.incident):
                 raise _Rejected("G11", against)
@@ -406,6 +425,7 @@ class _Check:
             if not text.strip() or not text.isprintable() or len(text) > 2 * MAX_CLAIM:
                 raise _Rejected("G1", "no text, or too long")
             self._supported(text, wide)
+            self._orders_nothing(text)
         except _Rejected as no:
             self.changed.append(Rejection(name, no.code, no.why))
             return False

@@ -19,6 +19,7 @@ MAX_QUESTION = 2_000  # characters
 MAX_PLAIN = 300  # characters of a question that rules look at
 MAX_TOPIC = 80  # characters
 MAX_TOPIC_WORDS = 8
+MAX_LISTED = 12  # boards that are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +155,14 @@ class _Plain:
         return ""
 
     def _no_port(self, name: str) -> str:
+        if name.lower() in _PRONOUNS:
+            return f"which board is {name!r}? There are {self._listed()}"
         return f"there is no port {name!r}; there are {self._listed()}"
 
     def _listed(self) -> str:
-        return ", ".join(self._known[:12]) or "none"
+        listed = ", ".join(self._known[:MAX_LISTED]) or "none"
+        more = len(self._known) - MAX_LISTED
+        return f"{listed} and {more} more" if more > 0 else listed
 
     def _take_quote(self, found: re.Match[str]) -> str:
         self._quotes.append(found.group()[1:-1].strip())
@@ -252,6 +257,7 @@ _ALL = re.compile(
     r"|(?:the|my|our) (?:boards|ports|duts|devices)|(?:any|anything) of the (?:boards|ports)"
     r"|any(?: board| port))\b"
 )
+_PRONOUNS = frozenset({"it", "this", "that", "he", "she", "they", "mine"})
 _IT = re.compile(r"\b(?:it|(?:the|this|that|my) (?:board|port|device|dut|target|system))\b")
 _LIKE_A_PORT = re.compile(r"(?<![\w<-])[a-z][a-z0-9_-]{0,30}(?![\w>-])")
 _MARKER = re.compile(

@@ -143,6 +143,9 @@ _FORMS: tuple[tuple[Kind, tuple[str, ...]], ...] = (
         r"how long (?:did|does) <p> (?:take|need) to (?:boot|start|come up)",
             r"since when (?:is|has|are) <p> (?:been )?(?:up|running)",
     )),
+    ("status", (
+        rf"how many {_BOARDS} (?:are (?:there|known|connected|here)|do (?:you|we) have)",
+    )),
     ("how_often", (
         rf"how (?:often|many times) (?:did|has|have|does|was|were|had) <p> {_EVENT}",
         rf"how (?:often|many times) (?:did|has|have|does|had) <p> (?:have|had|{_SAID}|see|seen|got|get) "

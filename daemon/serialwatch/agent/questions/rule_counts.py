@@ -174,7 +174,7 @@ async def which_ports(look: Lookup) -> None:
         draft.say(
             f"{port}: {draft.count(number, 'incident')}, the last at {at}: {concluded(row)}.",
             [lines.get(row["id"])],
-            results=[call.id],
+            results=[look.told_in.get(row["id"], call.id)],
         )
     named = set(newest)
     if word:

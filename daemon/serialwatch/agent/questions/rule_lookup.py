@@ -20,12 +20,13 @@ from serialwatch.records import ConclusionKind, Incident, Line, NextStep, Report
 from serialwatch.store.boots import BootRow, load_boots
 from serialwatch.store.incidents import load_incident
 from serialwatch.store.reports import load_report
-from serialwatch.wire import Json, utc_ns
+from serialwatch.wire import Json, iso, utc_ns
 
 T = TypeVar("T")
 
 MAX_TOLD = 5  # incidents that are told one by one
 MAX_PORTS = 6  # whose logs are read for one answer
+MAX_PAGES = 8  # of incidents: what fits into one result is 7 to 20
 MAX_CITED = 12  # lines that `log-expand` takes at once
 MAX_BOOTS = 200  # counted
 USUAL_HOURS = 24  # where no time is named
@@ -64,6 +65,7 @@ class Lookup:
         self.archive = archive
         self.draft = draft
         self.last_id = ""  # of the last call's result, those that only fetch lines left out
+        self.told_in: dict[int, str] = {}  # the result that tells of an incident, by its id
         self.status_id = ""  # of the result that told how a port stands
 
     async def call(self, skill: str, params: Mapping[str, Any]) -> Call:
@@ -143,12 +145,13 @@ class Lookup:
         title = concluded(row)
         if row.get("outcome") and re.search(r"\b(?:reset|reboot\w*|halted|silent)\b", title):
             outcome = ""
-        draft.say(f"{at}: {board}{title}{outcome} (#{row['id']}).", [line], results=[call.id])
+        results = [self.told_in.get(row["id"], call.id)]
+        draft.say(f"{at}: {board}{title}{outcome} (#{row['id']}).", [line], results=results)
         causes = (row.get("report") or {}).get("causes") or ()
         for cause in causes[:1]:
             is_sure = row["report"].get("verdict") == "confirmed"
             kind: ConclusionKind = "cause" if is_sure else "inference"
-            draft.say(cause, [line], results=[call.id], kind=kind)
+            draft.say(cause, [line], results=results, kind=kind)
 
     async def incidents(self, *, only: str = "", is_event: bool = True) -> tuple[list[Json], Call]:
         """Return the incidents that are meant, newest first, and the call that told them."""
@@ -164,8 +167,8 @@ class Lookup:
             params["since"] = self._ago(USUAL_DAYS * 24 if self.is_long else USUAL_HOURS)
         elif asked.marker and (since := await self.marker_time(ports[0])):
             params["since"] = since
-        call = await self.call("incident-history", params)
-        rows = [r for r in call.result.output.get("incidents", ()) if r["port"] in ports]
+        found, call = await self._history(params)
+        rows = [r for r in found if r["port"] in ports]
         if asked.span is not None:
             until = in_utc(asked.span.until)
             rows = [r for r in rows if utc_ns(r["opened_at"]) < utc_ns(until)]
@@ -178,6 +181,28 @@ class Lookup:
         if is_event and asked.event:
             rows = [r for r in rows if fits(r, asked.event)]
         return rows, call
+
+    async def _history(self, params: Json) -> tuple[list[Json], Call]:
+        """Return incidents page by page, newest first, and the call that told the first of them."""
+        call = first = await self.call("incident-history", params)
+        rows: dict[int, Json] = {}
+        for page in range(1, MAX_PAGES + 1):
+            output = call.result.output
+            told = output.get("incidents") or ()
+            for row in told:
+                rows.setdefault(row["id"], row)
+                self.told_in.setdefault(row["id"], call.id)
+            if not told or (output.get("found", 0) <= len(told) and output.get("is_all", True)):
+                break
+            oldest_ns = utc_ns(told[-1]["opened_at"])
+            if page == MAX_PAGES or len({row["opened_at"] for row in told}) == 1:
+                at = self.draft.at(oldest_ns)
+                self.draft.not_checked.append(f"incidents before {at}: there are too many")
+                break
+            # Two may have opened in the same moment: the last one is told again.
+            until = iso(oldest_ns + 1_000)
+            call = await self.call("incident-history", {**params, "until": until})
+        return list(rows.values()), first
 
     def _ago(self, hours: int) -> str:
         """Return a time before the question was asked; it may be answered much later."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from serialwatch.agent.proof.step_words import strange_order
 from serialwatch.agent.run.actions import Action, Reading
 from serialwatch.agent.run.controls import CONTROLS, control
 from serialwatch.agent.run.goal import Goal
@@ -155,6 +156,10 @@ class Acting:
         state = self._state
         is_over = state.rounds >= self._last_round
         if not self._may_ask or is_over or len(state.inquiries) >= MAX_INQUIRIES:
+            return False
+        # A person believes what we ask; what a board printed must not get there as advice.
+        texts = list(self._tools.pages.values())
+        if any(strange_order(text, texts) for text in (question, missing)):
             return False
         baseline = self._goal.baseline
         known = known or " ".join([baseline.title, *(c.claim for c in baseline.conclusions[:3])])

@@ -151,6 +151,15 @@ class PortDetectors:
         if fault:
             yield fault
 
+    def has_reset_itself(self, mono_ns: int) -> bool:
+        """Tell whether a port that comes back now was reset with its board, not by our open."""
+        return self._losses.has_reset_itself(mono_ns)
+
+    def read_by(self, others: str, seq: int) -> Iterator[Fault]:
+        """Judge that other programs have the open port open too."""
+        if fault := self._losses.read_by(others, seq):
+            yield fault
+
     def learn_boots(self, took_s: Iterable[float]) -> None:
         """Learn how long earlier boots took that got ready, oldest first."""
         known = list(took_s)

@@ -17,6 +17,7 @@ from serialwatch.triggers.ruleset import (
 _SECOND_READER = "second reader?"  # as the tty driver says it
 _REMOTE = "://"  # in the address of a port of another machine
 _NATIVE = "ttyACM"  # the board's own USB, or a probe that is part of it
+_OWN_RESET_NS = 10 * S  # away for longer, somebody has unplugged it
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,16 @@ class PortLosses:
         self._state: PortState = "opening"
         self._device = ""
         self._loss: _Loss | None = None
+        self._left_ns: int | None = None  # when the board's own USB vanished last
+
+    def has_reset_itself(self, mono_ns: int) -> bool:
+        """Tell whether a port that comes back now was reset with its board, not by our open."""
+        return self._left_ns is not None and mono_ns - self._left_ns <= _OWN_RESET_NS
 
     def go_on_from(self, earlier: PortLosses) -> None:
         """Take up the state that an earlier one was told last."""
         self._state, self._device = earlier._state, earlier._device
+        self._left_ns = earlier._left_ns
 
     def changed(
         self,
@@ -66,9 +73,12 @@ class PortLosses:
         before, self._state = self._state, state
         self._device = device or self._device
         if state == "up":
+            self._left_ns = None
             return self._back(mono_ns)
         if before != "up":
             return self._flaps(problem, last.seq) if state == "flapping" != before else None
+        if self._is_native and not is_expected and state in ("absent", "flapping"):
+            self._left_ns = mono_ns
         if _SECOND_READER in problem:
             return self._is_read_by_two(problem, last.seq)
         if state == "flapping":
@@ -79,10 +89,18 @@ class PortLosses:
                 mono_ns,
                 last.seq,
                 problem,
-                self._device.rpartition("/")[2].startswith(_NATIVE),
+                self._is_native,
                 bool(last.mono_ns) and mono_ns - last.mono_ns <= talked_ns,
             )
         return None
+
+    def read_by(self, others: str, seq: int) -> Fault | None:
+        """Judge that other programs, by name, have the open port open too."""
+        return self._is_read_by_two(f"open in {others} too", seq, others)
+
+    @property
+    def _is_native(self) -> bool:
+        return self._device.rpartition("/")[2].startswith(_NATIVE)
 
     def tick(self, mono_ns: int) -> Fault | None:
         """Let time pass while the port is gone."""
@@ -131,14 +149,21 @@ class PortLosses:
             fields={"problem": problem, "device": self._device},
         )
 
-    def _is_read_by_two(self, problem: str, seq: int) -> Fault | None:
+    def _is_read_by_two(self, problem: str, seq: int, others: str = "") -> Fault | None:
         if self._second_reader is None:
             return None
         return Fault(
             detector=self._second_reader,
             severity=self._second_reader.severity,
-            title="another program reads from the port: lines are missing here",
+            title=f"{others or _named(problem)} reads from the port: lines are missing here",
             key="second_reader",
             seq=seq,
-            fields={"problem": problem, "device": self._device},
+            fields={"problem": problem, "device": self._device}
+            | ({"reader": others} if others else {}),
         )
+
+
+def _named(problem: str) -> str:
+    """Return who reads too, as the driver has found out, or that somebody does."""
+    who = problem.partition(_SECOND_READER)[2].strip()
+    return who if who and not who.startswith("(") else "another program"

@@ -71,7 +71,10 @@ def tell_without_line(case: Case, story: Story) -> None:
         story.mark(line, "last line before")
     for line in after[:1]:
         story.mark(line, "first line after")
-    story.conclude("observation", f"{name(incident.title, 160)}: around these lines.", around)
+    claim = f"{name(incident.title, 160)}: around these lines."
+    if kernel := incident.fields.get("kernel"):
+        claim += f" The PC's kernel said then: {name(kernel, 160)}."
+    story.conclude("observation", claim, around)
 
 
 def tell_loop(case: Case, story: Story) -> None:
