@@ -41,6 +41,7 @@ bench: $(READY) ## Throughput, latency and start-up, as a table and as JSON
 	@missed=0; \
 	$(BIN)/python tests/bench/run.py $(ARGS) || missed=1; \
 	$(BIN)/python tests/bench/load.py $(ARGS) || missed=1; \
+	$(BIN)/python tests/bench/spinning.py || missed=1; \
 	$(BIN)/python tests/bench/beside.py || missed=1; \
 	$(BIN)/python tests/bench/long_log.py || missed=1; \
 	exit $$missed
@@ -48,8 +49,8 @@ bench: $(READY) ## Throughput, latency and start-up, as a table and as JSON
 faults: $(READY) ## Faults of disk, clock, link, people and load: a table of figures, ten minutes
 	$(BIN)/pytest tests/faults -m faults $(ARGS)
 
-eval: $(READY) ## How well faults are found in tests/logs/, by family (ARGS=FOLDER: in others)
-	$(BIN)/python tests/eval_streams.py $(ARGS)
+eval: $(READY) ## How well faults are found in tests/logs/, by family (LOGS=FOLDER: in another)
+	$(BIN)/python tests/eval_streams.py $(LOGS) $(ARGS)
 
 eval-agent: $(READY) ## How well the offline analyst explains faults, by kind (ARGS=NAME: only such cases)
 	$(BIN)/python tests/eval_agent.py $(ARGS)
@@ -79,7 +80,7 @@ lab-packages: ## What the lab uses from Debian, if you may install it (apt-get)
 debian-packages: ## What tests and demo use from Debian, if you may install it (apt-get)
 	apt-get update
 	apt-get install --yes --no-install-recommends \
-		python3-venv prometheus ser2net tio strace gcc libc6-dev qemu-system-arm u-boot-qemu qemu-system-x86 busybox-static
+		python3-venv prometheus ser2net tio picocom minicom screen strace gcc libc6-dev qemu-system-arm u-boot-qemu qemu-system-x86 busybox-static
 	tests/real/debian_kernel.sh
 
 clean: ## Remove what the targets above made

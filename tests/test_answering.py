@@ -174,7 +174,7 @@ async def test_incidents_that_fit_in_no_single_result_are_all_counted(
             at = first.opened_utc_ns + n // 2 * SECOND_NS
             save_change(db, replace(first, id=100 + n, opened_utc_ns=at))
     report, _ = await answered(core, ask(core, board, "what happened?"))
-    assert report.title.startswith("31 incidents on the bench in the last 24 hours")
+    assert report.title.startswith("31 incidents on dut1 in the last 24 hours")
 
     report, _ = await answered(core, ask(core, board, "how many crashes were there?", 901))
     assert report.title.startswith("31 ")

@@ -71,7 +71,7 @@ def test_nothing_asked_is_answered_with_help(cli: Cli) -> None:
     [
         (("bogus",), "No such command 'bogus'"),
         (("ports", "--bogus"), "No such option"),
-        (("logs",), "Missing argument"),
+        (("logs",), "which PORT?"),
         (("report", "x"), "'x' is not a valid number."),
         (("report", "1", "--json", "--markdown"), "exclude each other"),
         (("attach", "dut1", "--steal", "--read-only"), "exclude each other"),

@@ -183,7 +183,7 @@ def test_what_is_shown_is_a_configuration_that_means_the_same(tmp_path: Path, cl
     path.write_text(
         '[port.dut1]\ndevice = "/dev/x"\nreset = [{rts = true, ms = 100}, {rts = false}]\n'
         "[port.dut2]\ndevice = 'command:echo \"a\\\\b\" ü'\nreset = {command = ['a b', '-c']}\n"
-        "[[notify]]\ncommand = ['mail']\n"
+        "[[notify]]\ncommand = ['mail']\n[discover.ftdi]\nusb = '0403:6001'\n"
     )
     shown = cli("config", "show", str(path))
     again = tmp_path / "again.toml"

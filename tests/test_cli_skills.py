@@ -130,7 +130,7 @@ def test_one_skill_is_linted_by_its_folder(tmp_path: Path, cli: Cli) -> None:
     good = make_skill(tmp_path / "own", "a-b")
     (make_skill(tmp_path / "own", "c-d") / "main.py").write_text("x")
 
-    assert cli("skills", "lint", str(good)).out == "1 skills, no findings\n"
+    assert cli("skills", "lint", str(good)).out == "1 skill, no findings\n"
     assert cli("skills", "lint", str(tmp_path / "own")).code == 2
 
 
@@ -153,7 +153,7 @@ def test_a_new_skill_lints_clean_and_passes_its_test(tmp_path: Path, cli: Cli) -
     tested = cli("skills", "test", "uart-triage")
 
     assert (made.code, (tmp_path / "own" / "uart-triage" / "main.py").is_file()) == (0, True)
-    assert (linted.code, linted.out) == (0, "1 skills, no findings\n")
+    assert (linted.code, linted.out) == (0, "1 skill, no findings\n")
     assert (tested.code, tested.out.splitlines()[-1]) == (0, "2 of 2 cases passed")
 
 

@@ -430,7 +430,7 @@ async def test_a_plan_is_shown_with_its_states_and_can_be_changed(seen: Seen) ->
     got = await investigated(seen, script)
     orders = [r["messages"][-1]["content"] for r in got.requests]
 
-    assert "plan1| [open] find the line that confirms or refutes h2" in orders[0]
+    assert "plan1| [open] find the line that confirms or refutes h3" in orders[0]
     assert "Set a plan of at most 5 steps" in orders[0]
     assert "plan1| [open] read the log" in orders[1]
     assert "plan1| [done] read the log" in orders[2]

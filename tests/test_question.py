@@ -50,6 +50,8 @@ UNDERSTOOD = [
     ("how is dut3 doing?", "status", {"ports": ("dut3",)}),
     ("status", "status", {"ports": ()}),
     ("which boards are down", "status", {"ports": ()}),
+    ("how many boards are there?", "status", {"ports": ()}),
+    ("how many ports do you have", "status", {"ports": ()}),
     ("how often did dut1 reboot today?", "how_often", {"event": "reset"}),
     ("how many times did dut3 crash last week", "how_often", {"event": "crash"}),
     ("how often did overruns happen on dut1?", "how_often", {"topic": "overruns"}),
@@ -136,6 +138,17 @@ def test_a_port_that_is_not_there_is_named_with_those_that_are() -> None:
 
         assert isinstance(asked, NotUnderstood)
         assert "there are dut1, dut3, esp-gw, rack4" in asked.why
+
+
+def test_a_board_that_is_not_named_is_asked_for_among_all_that_there_are() -> None:
+    ports = [f"dut{n}" for n in range(20)]
+    meant = parse_question("when did it last boot?", ports, NOW)
+    unknown = parse_question("when did dut77 last boot?", ports, NOW)
+
+    assert isinstance(meant, NotUnderstood)
+    assert meant.why.startswith("which board is 'it'? There are dut0, dut1, ")
+    assert isinstance(unknown, NotUnderstood)
+    assert unknown.why.endswith(" dut11 and 8 more")
 
 
 def test_a_port_beside_the_question_is_what_it_is_about() -> None:

@@ -37,7 +37,8 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=[*CHECKS], help="of the checks")
     asked = parser.parse_args()
     if absent := lab_image.missing():
-        sys.exit(f"the lab is not run: {absent}")
+        print(f"the lab is not run: {absent}", file=sys.stderr)
+        sys.exit(2)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # leave no QEMU behind
     began_s = time.monotonic()
     try:

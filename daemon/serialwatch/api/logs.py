@@ -12,9 +12,6 @@ from typing import Protocol
 
 from serialwatch.api.bench import BenchError
 from serialwatch.records import Line
-from serialwatch.store.boots import find_marker, load_markers
-from serialwatch.store.database import StoreError
-from serialwatch.store.read import read_once
 from serialwatch.wire import Json, iso, show
 
 MAX_NEWEST = 100_000  # lines that "the newest n" may hold in memory
@@ -100,6 +97,11 @@ def from_marker(query: LogQuery, state: Path, port: str) -> LogQuery:
     """
     if not query.marker:
         return query
+    # Here, for `logs` without a marker starts sooner without a database.
+    from serialwatch.store.boots import find_marker, load_markers
+    from serialwatch.store.database import StoreError
+    from serialwatch.store.read import read_once
+
     try:
         found, known = read_once(
             state / "serialwatch.db",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hmac
 import logging
 import os
@@ -11,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aiohttp import hdrs, web
 from aiohttp.web_protocol import RequestHandler
@@ -31,6 +33,8 @@ log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 512
 MAX_TCP_CONNECTIONS = 64  # of these: a stuck browser must not keep the socket's users out
+FULL_S = 60.0  # between two words about connections that cannot be taken
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 HEADER_LIMIT_S = 10.0  # a connection that has asked nothing by then is closed
 KEEP_ALIVE_S = 75.0
 MAX_BODY = 256 * 1024  # bytes
@@ -76,6 +80,7 @@ class ApiServer:
         self._runner: web.AppRunner | None = None
         self._servers: list[asyncio.Server] = []
         self._quiet: dict[RequestHandler, asyncio.TimerHandle] = {}  # have asked nothing yet
+        self._full_until_s = 0.0  # nothing more is told of connections that wait
         self.tcp_port = 0  # where it listens; 0: nowhere
         self.tcp_problem = ""  # why not
 
@@ -100,6 +105,7 @@ class ApiServer:
             shutdown_timeout=1.0,
         )
         await self._runner.setup()
+        asyncio.get_running_loop().set_exception_handler(self._on_loop_error)
         try:
             await self._listen_tcp()
             await self._listen_unix()
@@ -165,6 +171,15 @@ class ApiServer:
         sock = bind_socket(self._places.socket, self._places.socket_gid)
         loop = asyncio.get_running_loop()
         self._servers.append(await loop.create_unix_server(self._connection, sock=sock))
+
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Tell once a minute, not a hundred times a second, that nobody can connect."""
+        exc = context.get("exception")
+        if not isinstance(exc, OSError) or exc.errno not in _NO_ROOM:
+            loop.default_exception_handler(context)
+        elif loop.time() >= self._full_until_s:
+            self._full_until_s = loop.time() + FULL_S
+            log.error("new connections wait: %s (raise LimitNOFILE, or close some)", exc.strerror)
 
     async def _listen_tcp(self) -> None:
         if not self._places.listen:

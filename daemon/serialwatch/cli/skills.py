@@ -71,7 +71,9 @@ def lint(folders: tuple[Path, ...], strict: bool, as_json: bool) -> int:
         click.echo(f"serialwatch: {safe(words)}: {REMEDIES[finding.code]}", err=True)
     loaded = find_skills(roots or search_path("skills"))
     checked = [s for s in (*loaded.skills.values(), *loaded.shadowed) if _is_in(s.folder, wanted)]
-    click.echo(f"{len(checked)} skills, {len(findings) or 'no'} findings")
+    skills = "1 skill" if len(checked) == 1 else f"{len(checked)} skills"
+    told = "1 finding" if len(findings) == 1 else f"{len(findings) or 'no'} findings"
+    click.echo(f"{skills}, {told}")
     return WRONG_USE if has_errors else 0
 
 

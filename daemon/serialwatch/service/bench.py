@@ -45,6 +45,7 @@ from serialwatch_drivers.port import PortError, PortWriteError
 
 T = TypeVar("T")
 
+STORED_LIMIT_S = 0.1  # for a marker to be stored before its number is told
 RESET_LIMIT_S = 30.0  # of a command that resets a board
 MAX_HOST_MESSAGES = 5
 HOST_MESSAGES_NS = 3_600_000_000_000  # what the kernel said before is history
@@ -286,8 +287,12 @@ class ServiceBench:
         )
         self.next_marker_id += 1
         self._ports.marked(marker)
-        self._db.post(partial(boot_rows.save_marker, marker=marker))
+        save = partial(boot_rows.save_marker, marker=marker)
+        stored = self._db.keep(save, f"marker {marker.id}")
         self._marked(marker)
+        # Who is told of it may rely on it; a database that another program holds is no reason to
+        # keep anybody waiting.
+        await asyncio.wait([stored], timeout=STORED_LIMIT_S)
         return marker
 
     async def resolve(self, incident_id: int, who: Who) -> IncidentView:

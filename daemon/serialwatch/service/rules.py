@@ -72,7 +72,11 @@ class RuleBook:
 
         To be asked again and again: a file that is still being written does not count yet.
         """
-        before, self._looked_at = self._looked_at, self._folders.state()
+        try:
+            state = self._folders.state()
+        except OSError:  # e.g. no descriptor is left; they are in use as they are
+            return False
+        before, self._looked_at = self._looked_at, state
         return self.is_changing and self._looked_at == before
 
     def _compiled(self, config: Config) -> Compiled:

@@ -24,7 +24,7 @@ def strange_command(text: str, pages: Collection[str]) -> str:
 def strange_address(text: str, known: Collection[str]) -> str:
     """Return the first address of the net in `text` that nothing known has, "" for none."""
     for found in _ADDRESS.finditer(text):
-        address = found.group().rstrip(".,;)")
+        address = found.group().rstrip(".,;)…")
         if not any(address.lower() in each.lower() for each in known):
             return address
     return ""
@@ -38,7 +38,7 @@ def strange_order(text: str, pages: Collection[str]) -> str:
     if address := strange_address(text, pages):
         return address
     for found in _TYPED.finditer(text):
-        command = found.group().rstrip(".,;)`").strip()
+        command = found.group().rstrip(".,;)`…").strip()
         if not any(command.lower() in page.lower() for page in pages):
             return command
     return ""
@@ -47,6 +47,14 @@ def strange_order(text: str, pages: Collection[str]) -> str:
 def is_order(text: str) -> bool:
     """Return whether a sentence tells its reader to do something, where it should tell a fact."""
     return _ORDER.match(text) is not None
+
+
+def damaging(text: str) -> str:
+    """Return what in a step cannot be taken back on a board, "" for nothing."""
+    if _NEGATED.match(text):
+        return ""
+    found = _DAMAGES.search(text)
+    return found.group() if found else ""
 
 
 def least_risk(text: str) -> Risk:
@@ -68,6 +76,13 @@ _RUN = (
 _ADDRESS = re.compile(_NET, re.IGNORECASE)
 _TYPED = re.compile(_RUN, re.IGNORECASE)
 _COMMAND = re.compile(rf"`(?P<quoted>[^`]+)`|(?P<other>{_NET}|{_RUN})", re.IGNORECASE)
+# Fuses and voltages; a word between them may not be the end of a sentence.
+_DAMAGES = re.compile(
+    r"\b(?:burn|blow|write|program|set)\b[^.;]{0,40}"
+    r"\b(?:e-?fuses?|fuses?|otp|one-time programmable)\b"
+    r"|\b(?:raise|increase|overdrive|exceed)\b[^.;]{0,40}\b(?:voltage|vdd\w*|vcore|volts?)\b",
+    re.IGNORECASE,
+)
 _ORDER = re.compile(
     r"\W*(?:please |now |then |first )*"
     r"(?:see|open|visit|go to|follow|click|download|fetch|install|run|execute|type|enter|paste|"

@@ -11,7 +11,8 @@ Codes of a rejection:
     G7  a cause that comes after its effect
     G8  a cause from another boot
     G9  it rests on a claim that does not hold, or on itself
-    G10 a command or address that no knowledge page has, or a step that acts on a board as L1
+    G10 a command or address that no knowledge page has, or a step that harms a board, or acts on
+        one as L1
     G11 what is known speaks against it: of silence, of resets, of the first time
     G12 a time finer than capture can tell
 """
@@ -28,6 +29,7 @@ from serialwatch.agent.proof.claim_sources import Sources, counts_of, facts_of, 
 from serialwatch.agent.proof.contradictions import contradiction
 from serialwatch.agent.proof.quotes import empty_quote, find_quote
 from serialwatch.agent.proof.step_words import (
+    damaging,
     is_order,
     least_risk,
     strange_address,
@@ -406,6 +408,9 @@ class _Check:
                 continue
             if strange := strange_command(step.text, list(self.pages.values())):
                 self.changed.append(Rejection(name, "G10", f"no page has {strange!r}"))
+                continue
+            if harm := damaging(step.text):
+                self.changed.append(Rejection(name, "G10", f"cannot be taken back: {harm!r}"))
                 continue
             risk = max(step.risk, least_risk(step.text))
             if risk != step.risk:
