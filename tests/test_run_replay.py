@@ -56,8 +56,19 @@ async def again(trace: Trace, seen: Seen, **more: Any) -> Replayed:
         [Say("hm"), Say("", [("no-such-skill", {})]), Say("", [("report-write", GOOD)])],
         [Say("", [("log-read", {"port": "dut1", "limit": "many"})]), Say("", [READ])],
         [Say("", [READ])],
+        [Say("", [READ, DECODE]), Say("", [READ, DECODE]), Say("", [("report-write", GOOD)])],
+        [Say("", [READ]), Say("", [READ, DECODE]), Say("", [("report-write", GOOD)])],
     ],
-    ids=["plain", "planned", "redrafted", "nudged", "bad parameters", "looping"],
+    ids=[
+        "plain",
+        "planned",
+        "redrafted",
+        "nudged",
+        "bad parameters",
+        "looping",
+        "repeated",
+        "mixed",
+    ],
 )
 async def test_a_recorded_run_comes_out_the_same(script: Script, seen: Seen) -> None:
     trace = stored(await investigated(seen, script), seen)

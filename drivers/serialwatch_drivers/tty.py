@@ -13,6 +13,7 @@ import fcntl
 import grp
 import os
 import stat
+import sys
 import termios
 import threading
 import time
@@ -38,6 +39,7 @@ from serialwatch_drivers.port import (
 )
 from serialwatch_drivers.port_thread import PortThread, open_in_thread
 
+QUICK_TURN_S = 0.0001  # between threads that want the interpreter
 CLOSE_DRAIN_LIMIT_S = 1.0  # what write() has handed over may still leave, at 9600 bit/s 960 bytes
 
 _SECOND_READER = "ready, but nothing to read: second reader?"
@@ -89,7 +91,8 @@ class BenchSerial(serial.Serial):
 
     def open(self) -> None:
         """Open the port, keeping what has arrived. Blocks: in the port's thread only."""
-        super().open()
+        with _QUICK_TURNS:
+            super().open()
         self._close_abort_pipes()
 
     def read(self, size: int = 1) -> bytes:
@@ -169,6 +172,35 @@ class BenchSerial(serial.Serial):
             if pipe is not None:
                 os.close(pipe)
                 setattr(self, f"pipe_abort_{name}", None)
+
+
+class _QuickTurns:
+    """While a port opens, its thread gets its turn of the interpreter at once.
+
+    From the kernel's open until echo is off, the tty types the board's output back into the board;
+    between the two the thread waits twice for its turn, up to 5 ms each beside a busy loop.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._opening = 0
+        self._usual_s = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._opening:
+                self._usual_s = sys.getswitchinterval()
+                sys.setswitchinterval(QUICK_TURN_S)
+            self._opening += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._opening -= 1
+            if not self._opening:
+                sys.setswitchinterval(self._usual_s)
+
+
+_QUICK_TURNS = _QuickTurns()
 
 
 class TtyPort(asyncio.Protocol):

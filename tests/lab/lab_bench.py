@@ -108,7 +108,8 @@ class LabBench:
 
     def next_line(self, name: str) -> int:
         """Return the number of the first line that is not complete yet."""
-        return int(self.port(name)["next_seq"])
+        port = wait_for(lambda: self.port(name), "an answer of the API", READY_LIMIT_S)
+        return int(port["next_seq"])
 
     def wait_for_lines(self, name: str, first: int, count: int = 1) -> list[Printed]:
         """Return the lines from `first` on once there are so many whole ones."""

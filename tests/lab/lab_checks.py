@@ -183,14 +183,18 @@ def kill(bench: LabBench) -> Iterator[Figure]:
     pc = bench.pc
     _plugged(bench, "1")
     before, at_s, clocks = bench.next_line("dut1"), time.time(), pc.clocks()
+    bench.wait_for_lines("dut1", before, LINES)
     began_s = clocks.mono_s + time.monotonic()
     pc.must("systemctl", "kill", "--kill-who=main", "--signal=KILL", "serialwatch")
     lines = _after_restart(bench, before)
     told = [entry for entry in pc.journal(began_s) if "Main process exited" in entry.text]
-    killed_s = told[0].mono_s - clocks.mono_s + clocks.utc_s  # as UTC of the PC
+    killed_s = told[0].mono_s - clocks.mono_s + clocks.utc_s if told else 0.0  # as UTC of the PC
     whole = [line for line in lines if line.number]
     holes = [(a, b) for a, b in itertools.pairwise(whole) if missing([a, b])]
-    tail_s = killed_s - max(line.utc_s for line in whole if line.utc_s < killed_s)
+    kept = [line.utc_s for line in whole if line.utc_s < killed_s]
+    if not told or not kept:
+        raise LabError(f"kill -9: {len(told)} ends in the journal, {len(kept)} lines before it")
+    tail_s = killed_s - max(kept)
     gap_s = _longest_gap_s(lines)
     yield Figure("kill -9: no capture for", gap_s, "s", "< 40", gap_s < 40)
     yield Figure("  lines that the board printed meanwhile", missing(lines), "lines", "", True)

@@ -245,9 +245,14 @@ class _RecordedTools:
         return call
 
     async def newest(self, port: str) -> int:
-        """Return another number each time: what was asked again then was worth asking again."""
+        """Return another number where a call was made again: something new had come before it."""
         row = self._rows.get(self._asked + 1)
-        return self._asked if row is not None and row.round > self._round - 1 else 0
+        is_again = row is not None and any(
+            (other.skill, other.args) == (row.skill, row.args)
+            for other in self._rows.values()
+            if other.round and other.n < row.n
+        )
+        return self._asked if is_again else 0
 
     def at_step(self, step: int) -> None:
         """Note nothing."""
