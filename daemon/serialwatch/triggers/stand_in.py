@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from serialwatch.triggers.pattern_tree import Group, Item, Tree, can_be_glued
 
@@ -63,10 +64,13 @@ def _least_worth(texts: list[Text]) -> int:
     return min(map(_worth, texts), default=0)
 
 
+@lru_cache(maxsize=32_768)
 def _worth(text: Text) -> int:
     """Return how many characters tell it from what is printed all the time."""
+    if len(text) < MIN_CORE:
+        return len(text)
     plain = "".join(each[-1] for each in text)
-    return len(re.sub(r"\W", "", _COMMON.sub("", plain)))
+    return sum(map(str.isalnum, _COMMON.sub("", plain)))
 
 
 def _pieces(branch: list[Item]) -> Iterator[list[Text]]:
@@ -116,10 +120,11 @@ def _unlimited(group: Group) -> Group:
     """Return it with repeats that never end in the place of those with a high limit."""
 
     def unlimited(item: Item) -> Item:
-        what = _unlimited(item.what) if isinstance(item.what, Group) else item.what
+        if isinstance(item.what, Group):
+            item = replace(item, what=_unlimited(item.what))
         if item.most is None or item.most <= MOST_COUNTED or not item.is_open:
-            return replace(item, what=what)
-        return replace(item, what=what, repeat="+" if item.least else "*", most=None)
+            return item
+        return replace(item, repeat="+" if item.least else "*", most=None)
 
     branches = [list(map(unlimited, branch)) for branch in group.branches]
     return replace(group, branches=branches)
