@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import sqlite3
-import statistics
 import subprocess
 import sys
 import time
@@ -89,7 +88,7 @@ def test_kill_9_at_any_moment_loses_nothing_acknowledged(
         )
         for a, _ in lost
     ]
-    usual_s = statistics.median(tails_s or [0.0])
+    most_s = max(tails_s, default=0.0)
     faults = [
         f
         for c in check_port(daemon.state / "log" / "dut1", "dut1", is_live=False)
@@ -100,12 +99,12 @@ def test_kill_9_at_any_moment_loses_nothing_acknowledged(
         "kill -9 at any moment",
         f"{KILLS} kills: acknowledged rows lost {len(marked - kept)} of {len(marked)}, "
         f"database sound {sound}/{KILLS}, tails lost {len(lost)} "
-        f"(oldest byte of the usual one {usual_s * 1000:.0f} ms old, at most {max(tails_s, default=0) * 1000:.0f}), gaps noted {len(noted)}",
+        f"(oldest byte {most_s * 1000:.0f} ms old), gaps noted {len(noted)}",
     )
 
     assert marked <= kept
     assert sound == KILLS
-    assert usual_s <= 0.05  # of one a busy machine may have held up the writer, too
+    assert most_s <= 0.05
     assert len(noted) >= len(lost)
     assert faults == []
 
