@@ -367,7 +367,7 @@ class _Parser:
     def parse(self) -> Tree:
         is_caseless = self._take("(?i)")
         root = Group("", self._branches(depth=0))
-        if root.size > MAX_SIZE:
+        if "{" in self._source and root.size > MAX_SIZE:  # nothing else makes it larger
             raise PatternError(
                 f"it stands for {root.size} characters with its repeats written out; "
                 "a `{n,m}` is too large; 200 is plenty in a line"
