@@ -13,7 +13,7 @@ import signal
 import subprocess
 import threading
 
-from serialwatch_drivers.descriptors import WRITE_LIMIT_S, FdReader, FdWriter
+from serialwatch_drivers.descriptors import WRITE_LIMIT_S, BytesPort, FdReader, FdWriter
 from serialwatch_drivers.device import parse_device
 from serialwatch_drivers.port import (
     OnBytes,
@@ -21,7 +21,6 @@ from serialwatch_drivers.port import (
     PortLostError,
     PortOpenError,
     PortOptions,
-    UartCounters,
 )
 from serialwatch_drivers.port_thread import PortThread, open_in_thread
 
@@ -46,7 +45,7 @@ async def open_command(
     return CommandPort(device, process, thread, on_bytes, on_lost)
 
 
-class CommandPort:
+class CommandPort(BytesPort):
     """A running program."""
 
     def __init__(
@@ -61,7 +60,6 @@ class CommandPort:
     ) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
-        self._device = device
         self._process = process
         self._stdin = process.stdin
         self._stdout = process.stdout
@@ -75,42 +73,18 @@ class CommandPort:
         self._reaping = threading.Lock()
         for pipe in (self._stdin, self._stdout):
             os.set_blocking(pipe.fileno(), False)
-        self._writer = FdWriter(self._stdin.fileno(), device, write_limit_s)
-        self._reader = FdReader(self._stdout.fileno(), on_bytes, on_end=_wait_for_the_exit)
+        super().__init__(
+            device,
+            FdReader(self._stdout.fileno(), on_bytes, on_end=_wait_for_the_exit),
+            FdWriter(self._stdin.fileno(), device, write_limit_s),
+        )
         self._reader.resume()
         thread.end(self._reap)
-
-    @property
-    def device(self) -> str:
-        """The device as it was asked for."""
-        return self._device
 
     @property
     def far_end(self) -> None:
         """None: the other side is the program."""
         return None
-
-    async def write(self, data: bytes) -> None:
-        """Hand `data` to the program's stdin; see `Port.write`."""
-        await self._writer.write(data)
-
-    async def set_lines(self, *, dtr: bool | None = None, rts: bool | None = None) -> None:
-        """Do nothing: a program has no modem lines."""
-
-    async def send_break(self, duration_s: float = 0.25) -> None:
-        """Do nothing: a pipe has no break."""
-
-    async def counters(self) -> UartCounters | None:
-        """Return None: a pipe loses nothing and counts nothing."""
-        return None
-
-    def pause(self) -> None:
-        """Stop reading; the pipe fills, then the program waits."""
-        self._reader.pause()
-
-    def resume(self) -> None:
-        """Read again."""
-        self._reader.resume()
 
     def close(self) -> None:
         """Ask the program and its children to end; in 2 s they are killed. No callback comes."""

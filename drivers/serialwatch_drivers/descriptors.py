@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 
-from serialwatch_drivers.port import OnBytes, PortWriteError
+from serialwatch_drivers.port import OnBytes, PortWriteError, UartCounters
 
 READ_BYTES = 65536
 WRITE_LIMIT_S = 5.0
@@ -141,3 +141,39 @@ class FdWriter:
         self._loop.remove_writer(self._fd)
         if not free.done():
             free.set_result(None)
+
+
+class BytesPort:
+    """What ports share that carry bytes and nothing else: no modem line, break or counter."""
+
+    def __init__(self, device: str, reader: FdReader, writer: FdWriter) -> None:
+        self._device = device
+        self._reader = reader
+        self._writer = writer
+
+    @property
+    def device(self) -> str:
+        """The device as it was asked for."""
+        return self._device
+
+    async def write(self, data: bytes) -> None:
+        """Hand `data` to the kernel; see `Port.write`."""
+        await self._writer.write(data)
+
+    async def set_lines(self, *, dtr: bool | None = None, rts: bool | None = None) -> None:
+        """Do nothing: there are no modem lines."""
+
+    async def send_break(self, duration_s: float = 0.25) -> None:
+        """Do nothing: there is no break."""
+
+    async def counters(self) -> UartCounters | None:
+        """Return None: nothing is lost on the way, and nothing is counted."""
+        return None
+
+    def pause(self) -> None:
+        """Stop reading; the kernel's buffer fills, then the far end waits."""
+        self._reader.pause()
+
+    def resume(self) -> None:
+        """Read again."""
+        self._reader.resume()

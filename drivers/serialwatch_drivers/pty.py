@@ -10,9 +10,9 @@ import os
 import tty
 from pathlib import Path
 
-from serialwatch_drivers.descriptors import WRITE_LIMIT_S, FdReader, FdWriter
+from serialwatch_drivers.descriptors import WRITE_LIMIT_S, BytesPort, FdReader, FdWriter
 from serialwatch_drivers.device import parse_device
-from serialwatch_drivers.port import OnBytes, OnLost, PortOpenError, PortOptions, UartCounters
+from serialwatch_drivers.port import OnBytes, OnLost, PortOpenError, PortOptions
 
 
 async def open_pty(
@@ -42,7 +42,7 @@ async def open_pty(
     return PtyPort(device, near, far, link, on_bytes)
 
 
-class PtyPort:
+class PtyPort(BytesPort):
     """Our end of a pair."""
 
     def __init__(
@@ -54,47 +54,22 @@ class PtyPort:
         on_bytes: OnBytes,
         write_limit_s: float = WRITE_LIMIT_S,
     ) -> None:
-        self._device = device
         self._near = near
         self._far = far  # kept open: the last close of the far end would hang us up
         self._far_end = os.ttyname(far)
         self._link = link
-        self._writer = FdWriter(near, device, write_limit_s)
-        self._reader = FdReader(near, on_bytes, on_end=self.close)
+        super().__init__(
+            device,
+            FdReader(near, on_bytes, on_end=self.close),
+            FdWriter(near, device, write_limit_s),
+        )
         self._is_closed = False
         self._reader.resume()
-
-    @property
-    def device(self) -> str:
-        """The device as it was asked for: there is no path before `far_end`."""
-        return self._device
 
     @property
     def far_end(self) -> str:
         """The path that the other side may open."""
         return self._far_end
-
-    async def write(self, data: bytes) -> None:
-        """Hand `data` to the far end; see `Port.write`."""
-        await self._writer.write(data)
-
-    async def set_lines(self, *, dtr: bool | None = None, rts: bool | None = None) -> None:
-        """Do nothing: a pty has no modem lines."""
-
-    async def send_break(self, duration_s: float = 0.25) -> None:
-        """Do nothing: a pty has no break."""
-
-    async def counters(self) -> UartCounters | None:
-        """Return None: a pty loses nothing and counts nothing."""
-        return None
-
-    def pause(self) -> None:
-        """Stop reading; the kernel's buffer fills, then the far end waits."""
-        self._reader.pause()
-
-    def resume(self) -> None:
-        """Read again."""
-        self._reader.resume()
 
     def close(self) -> None:
         """Close both ends and remove the link; no callback comes after this."""

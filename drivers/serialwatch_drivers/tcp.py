@@ -13,7 +13,7 @@ import select
 import socket
 from urllib.parse import urlsplit
 
-from serialwatch_drivers.descriptors import WRITE_LIMIT_S, FdReader, FdWriter
+from serialwatch_drivers.descriptors import WRITE_LIMIT_S, BytesPort, FdReader, FdWriter
 from serialwatch_drivers.port import (
     OnBytes,
     OnLost,
@@ -21,7 +21,6 @@ from serialwatch_drivers.port import (
     PortLostError,
     PortOpenError,
     PortOptions,
-    UartCounters,
 )
 from serialwatch_drivers.port_thread import PortThread, open_in_thread
 
@@ -62,7 +61,7 @@ async def open_socket(
     return TcpPort(device, sock, thread, on_bytes, on_lost)
 
 
-class TcpPort:
+class TcpPort(BytesPort):
     """A connection that stands for a port."""
 
     def __init__(
@@ -74,47 +73,22 @@ class TcpPort:
         on_lost: OnLost,
         write_limit_s: float = WRITE_LIMIT_S,
     ) -> None:
-        self._device = device
         self._sock = sock
         self._thread = thread
         self._on_lost = on_lost
         self._is_open = True
         sock.setblocking(False)
-        self._writer = FdWriter(sock.fileno(), device, write_limit_s)
-        self._reader = FdReader(sock.fileno(), on_bytes, on_end=self._ended)
+        super().__init__(
+            device,
+            FdReader(sock.fileno(), on_bytes, on_end=self._ended),
+            FdWriter(sock.fileno(), device, write_limit_s),
+        )
         self._reader.resume()
-
-    @property
-    def device(self) -> str:
-        """The device as it was asked for."""
-        return self._device
 
     @property
     def far_end(self) -> None:
         """None: the other side is on the network."""
         return None
-
-    async def write(self, data: bytes) -> None:
-        """Hand `data` to the kernel; see `Port.write`."""
-        await self._writer.write(data)
-
-    async def set_lines(self, *, dtr: bool | None = None, rts: bool | None = None) -> None:
-        """Do nothing: a raw connection carries bytes only."""
-
-    async def send_break(self, duration_s: float = 0.25) -> None:
-        """Do nothing: a raw connection carries bytes only."""
-
-    async def counters(self) -> UartCounters | None:
-        """Return None: TCP loses nothing, and what the far UART counts is not told."""
-        return None
-
-    def pause(self) -> None:
-        """Stop reading; the kernel's buffer fills, then the far side waits."""
-        self._reader.pause()
-
-    def resume(self) -> None:
-        """Read again."""
-        self._reader.resume()
 
     def close(self) -> None:
         """Close the connection; no callback comes after this."""
