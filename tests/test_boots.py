@@ -277,6 +277,16 @@ def test_what_we_wrote_marked_or_opened_explains_a_start() -> None:
     assert opened.expected() == [True, False]
 
 
+def test_a_board_that_loops_right_after_the_opening_is_not_excused() -> None:
+    board = Board()
+    board.watch.opened(board.now)
+    for _ in range(6):
+        board.says(U_BOOT, "DRAM:  128 MiB", after_s=0.15)
+
+    assert board.expected() == [True, True, False, False, False, False]
+    assert "boot.loop" in {f.trigger for f in board.found if isinstance(f, Hit)}
+
+
 def test_the_cause_printed_some_lines_later_belongs_to_the_start() -> None:
     board = Board().says(U_BOOT, "", "CPU:   Freescale i.MX6Q", "Reset cause: WDOG", "DRAM:  1 GiB")
 

@@ -11,6 +11,7 @@ from serialwatch.triggers.ruleset import BootMarker, DeviceState, PrintedCause
 
 COMMANDED_S = 120.0  # a start so long after a command is its doing
 OPENED_S = 3.0  # opening a port toggles DTR on many adapters, which resets many boards
+OPENED_STARTS = 2  # that it may lead to: DTR and RTS fall one after the other
 PANIC_S = 120.0  # a board may wait before it restarts itself after a panic
 PANIC_LINES = 200
 _SAME_STAGE_S = 60.0  # different banners of one stage, where the marker gives no window
@@ -93,6 +94,8 @@ class Boots:
         self._panic: Moment | None = None
         self._is_asleep = False
         self._expected_until_ns = -1
+        self._opened_until_ns = -1
+        self._opened_starts = 0  # that may still come of the opening
 
     def banner(self, found: Sequence[Banner], at: Moment) -> bool:
         """Take the banners of one line, lowest stage first; tell whether a new start began."""
@@ -197,6 +200,11 @@ class Boots:
         """Take starts up to a time as commanded, whatever the lines say."""
         self._expected_until_ns = max(self._expected_until_ns, until_ns)
 
+    def opened(self, mono_ns: int) -> None:
+        """Note that the port was opened: the next starts may come of that."""
+        self._opened_until_ns = mono_ns + round(OPENED_S * S)
+        self._opened_starts = OPENED_STARTS
+
     def faulted(self, at: Moment) -> None:
         """Note a fault that may end in a restart."""
         self._panic = at
@@ -266,14 +274,23 @@ class Boots:
             and at.mono_ns - self._last.mono_ns <= _SAME_BANNER_S * S
         )
 
+    def _is_of_opening(self, at: Moment) -> bool:
+        """Tell whether a start may come of the port's opening; a board may loop from there on."""
+        if not self._opened_starts or at.mono_ns > self._opened_until_ns:
+            return False
+        self._opened_starts -= 1
+        return True
+
     def _begin(self, marker: BootMarker, at: Moment) -> None:
         self.number += 1
         command, panic = self._command, self._panic
         was_panic = panic is not None and at.is_within(PANIC_S, panic, PANIC_LINES)
         # What failed after the command, or right after our own open, was not asked for.
         is_newer = was_panic and (command is None or panic is None or panic.seq > command.seq)
-        is_asked_for = at.mono_ns <= self._expected_until_ns or (
-            command is not None and at.is_within(COMMANDED_S, command)
+        is_asked_for = (
+            at.mono_ns <= self._expected_until_ns
+            or self._is_of_opening(at)
+            or (command is not None and at.is_within(COMMANDED_S, command))
         )
         before = self.start
         self.start = Start(

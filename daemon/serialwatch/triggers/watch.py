@@ -11,7 +11,7 @@ from itertools import groupby
 
 from serialwatch.records import Boot, Finding, Hit, Lines, PortState, Ready
 from serialwatch.titles import normalise, readable
-from serialwatch.triggers.boots import OPENED_S, Banner, Boots, Start
+from serialwatch.triggers.boots import Banner, Boots, Start
 from serialwatch.triggers.detectors.counter import Counters
 from serialwatch.triggers.detectors.fault import Fault
 from serialwatch.triggers.detectors.port import PortDetectors
@@ -173,7 +173,7 @@ class PortWatch:
 
     def opened(self, mono_ns: int) -> None:
         """Note that the port was opened; that alone resets many boards."""
-        self._boots.expect(mono_ns + round(OPENED_S * S))
+        self._boots.opened(mono_ns)
         self._detectors.opened(mono_ns)
 
     def lost(self, mono_ns: int) -> list[Finding]:
