@@ -287,6 +287,14 @@ def test_a_board_that_loops_right_after_the_opening_is_not_excused() -> None:
     assert "boot.loop" in {f.trigger for f in board.found if isinstance(f, Hit)}
 
 
+def test_a_boot_loop_is_of_the_boot_whose_banner_shows_it() -> None:
+    board = Board().says(*[U_BOOT, "DRAM:  128 MiB"] * 5)
+    numbers = {boot.seq: boot.number for boot in board.boots()}
+    (loop,) = [f for f in board.found if isinstance(f, Hit) and f.trigger == "boot.loop"]
+
+    assert loop.boot == numbers[loop.seq]
+
+
 def test_the_cause_printed_some_lines_later_belongs_to_the_start() -> None:
     board = Board().says(U_BOOT, "", "CPU:   Freescale i.MX6Q", "Reset cause: WDOG", "DRAM:  1 GiB")
 

@@ -479,7 +479,7 @@ class PortWatch:
                 is_expected=start.is_expected,
             )
         )
-        self._detected(self._detectors.started(start, before), start.at)
+        self._detected(self._detectors.started(start, before), start.at, boot=start.number)
 
     def _prompt(self, at: Moment, view: LineView) -> None:
         for prompt, patterns in self._matcher.prompts:
@@ -546,7 +546,10 @@ class PortWatch:
         numbered = enumerate(lines, seq - len(lines))
         return [(number, line) for number, line in numbered if line.strip()][-count:]
 
-    def _detected(self, faults: Iterable[Fault], at: Moment, raw: bytes = b"") -> None:
+    def _detected(
+        self, faults: Iterable[Fault], at: Moment, raw: bytes = b"", boot: int | None = None
+    ) -> None:
+        """Tell faults of detectors, of the newest boot unless `boot` says of which."""
         for fault in faults:
             told = fault.detector
             title = readable(fault.title.encode("utf-8", errors="backslashreplace"))[:MAX_TITLE]
@@ -560,7 +563,7 @@ class PortWatch:
                     key=fault.key or normalise(title),
                     seq=fault.seq,
                     block_first=fault.first_seq or fault.seq,
-                    boot=self._boots.number,
+                    boot=self._boots.number if boot is None else boot,
                     mono_ns=at.mono_ns,
                     utc_ns=at.utc_ns,
                     raw=(fault.raw or raw)[:MAX_RAW],
