@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 
 from bench_cable import Cable
+from serialwatch_drivers.opening import start_opener, stop_opener
 
 LOOP_LIMIT_S = 0.5  # a loop that does not turn for so long is blocked, on any machine
 
@@ -42,6 +43,14 @@ def rules_compiled_once(
         del os.environ["CACHE_DIRECTORY"]
     else:
         os.environ["CACHE_DIRECTORY"] = before
+
+
+@pytest.fixture(autouse=True, scope="session")
+def opener() -> Iterator[None]:
+    """Let all tests share the process that opens ttys: it is started once and for all."""
+    start_opener()
+    yield
+    stop_opener()
 
 
 @pytest.fixture(autouse=True)

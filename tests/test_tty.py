@@ -24,7 +24,7 @@ import serial_asyncio
 
 from bench_cable import Cable, within_s
 from bench_ear import Ear, watched_loop
-from serialwatch_drivers import port_thread
+from serialwatch_drivers import opener, opening, port_thread, uart
 from serialwatch_drivers.port import PortOpenError, PortOptions, PortWriteError
 from serialwatch_drivers.tty import TtyPort, open_tty
 
@@ -121,7 +121,7 @@ async def test_a_cooked_tty_keeps_what_it_had_queued() -> None:
     os.close(slave)
 
 
-async def test_the_echo_is_off_before_anything_else_is_set(
+def test_the_lock_is_taken_first_and_then_the_echo_is_off(
     cable: Cable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
@@ -137,12 +137,22 @@ async def test_the_echo_is_off_before_anything_else_is_set(
     for module, name in spied:
         _spy(monkeypatch, module, name, lambda *_args, name=name: calls.append(name))
 
-    async with opened(cable):
-        ours = calls[calls.index("open") :]
+    fd = opener.open_raw(str(cable.path), uart.raw_attributes(115200, line_errors=False))
 
-    assert ours[:3] == ["open", "flock", "tcsetattr"]
-    assert "tcflush" not in ours
-    assert "tcdrain" not in calls
+    assert calls == ["open", "flock", "tcsetattr"]
+    assert not termios.tcgetattr(fd)[3] & termios.ECHO
+    os.close(fd)
+
+
+async def test_nothing_is_thrown_away_or_waited_for_at_open(
+    cable: Cable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    for name in ("tcflush", "tcdrain", "tcsetattr"):
+        _spy(monkeypatch, termios, name, lambda *_args, name=name: calls.append(name))
+
+    async with opened(cable):
+        assert calls == []
 
 
 async def test_termios_is_set_and_not_left_as_found(cable: Cable) -> None:
@@ -522,7 +532,7 @@ async def test_a_device_without_permission_is_denied_and_names_the_group(
         if path == str(cable.path):  # root may open anything, so say no in its place
             raise PermissionError(errno.EACCES, "Permission denied")
 
-    _spy(monkeypatch, os, "open", refuse)
+    _spy(monkeypatch, opening, "open_raw", refuse)
 
     error = await refused(cable.path)
 
@@ -542,12 +552,12 @@ async def test_a_file_is_no_serial_device(tmp_path: Path) -> None:
 
 async def test_a_device_of_another_kind_is_not_even_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     touched: list[object] = []
-    _spy(monkeypatch, os, "open", lambda path, *_args: touched.append(path))
+    _spy(monkeypatch, opening, "open_raw", lambda path, *_args: touched.append(path))
 
     error = await refused("/dev/null")
 
     assert error.kind == "broken"
-    assert "/dev/null" not in touched
+    assert touched == []
 
 
 async def test_a_bit_rate_of_zero_is_refused(cable: Cable) -> None:
@@ -564,8 +574,8 @@ async def test_an_open_that_hangs_blocks_nothing_and_is_given_up(
     opens: list[object] = []
     _spy(
         monkeypatch,
-        os,
-        "open",
+        opening,
+        "open_raw",
         lambda path, *_args: path == str(cable.path) and (opens.append(path), let_go.wait(NEVER_S)),
     )
     monkeypatch.setattr(port_thread, "OPEN_LIMIT_S", 0.2)
@@ -594,19 +604,19 @@ async def test_a_cancelled_open_leaves_nothing_open(
     let_go, began = threading.Event(), threading.Event()
     _spy(
         monkeypatch,
-        os,
-        "open",
+        opening,
+        "open_raw",
         lambda path, *_args: path == str(cable.path) and (began.set(), let_go.wait(NEVER_S)),
     )
-    opening = asyncio.create_task(
+    opens = asyncio.create_task(
         open_tty(str(cable.path), DEFAULTS, Ear().on_bytes, Ear().on_lost), name="opening"
     )
     while not began.is_set():
         await asyncio.sleep(0)
 
-    opening.cancel()
+    opens.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await opening
+        await opens
     let_go.set()
     await within_s(NEVER_S, port_thread._hung[str(cable.path)].ended())
     monkeypatch.undo()

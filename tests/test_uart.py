@@ -59,24 +59,26 @@ def test_a_rate_that_the_driver_did_not_take_is_refused(slave: int, kernel: Kern
     kernel.answers[TCGETS2] = struct.pack("4I20s2I", 0, 0, 0, 0, b"", 9600, 9600)
 
     with pytest.raises(ValueError, match="3000000 bit/s is not possible, the driver took 9600"):
-        uart.set_raw(slave, 3_000_000, line_errors=False)
+        uart.set_rate(slave, 3_000_000)
 
 
 def test_a_rate_that_the_driver_took_nearly_is_fine(slave: int, kernel: Kernel) -> None:
     kernel.answers[TCGETS2] = struct.pack("4I20s2I", 0, 0, 0, 0, b"", 923_076, 923_076)
 
-    uart.set_raw(slave, 921_600, line_errors=False)
+    uart.set_rate(slave, 921_600)
 
 
 def test_a_machine_that_cannot_say_the_rate_is_believed(slave: int, kernel: Kernel) -> None:
     kernel.answers[TCGETS2] = OSError(errno.ENOTTY, "Inappropriate ioctl for device")
 
-    uart.set_raw(slave, 115_200, line_errors=False)
+    uart.set_rate(slave, 115_200)
 
 
 @pytest.mark.parametrize("bit_rate", [50, 9600, 74_880, 115_200, 250_000, 1_500_000, 3_000_000])
 def test_a_rate_of_any_kind_reads_back(slave: int, bit_rate: int) -> None:
-    uart.set_raw(slave, bit_rate, line_errors=False)
+    attributes = uart.raw_attributes(bit_rate, line_errors=False)
+    termios.tcsetattr(slave, termios.TCSANOW, attributes)
+    uart.set_rate(slave, bit_rate)
 
     settings = struct.unpack("4I20s2I", fcntl.ioctl(slave, TCGETS2, bytes(44)))
     assert settings[5:] == (bit_rate, bit_rate)

@@ -13,7 +13,6 @@ import fcntl
 import grp
 import os
 import stat
-import sys
 import termios
 import threading
 import time
@@ -23,7 +22,7 @@ from typing import Any
 import serial
 import serial_asyncio
 
-from serialwatch_drivers import uart
+from serialwatch_drivers import opening, uart
 from serialwatch_drivers.descriptors import READ_BYTES, WRITE_LIMIT_S, FdWriter
 from serialwatch_drivers.holder import find_holder, find_readers
 from serialwatch_drivers.identity import Identity, identify, refuse_ambiguous, resolve
@@ -39,7 +38,6 @@ from serialwatch_drivers.port import (
 )
 from serialwatch_drivers.port_thread import PortThread, open_in_thread
 
-QUICK_TURN_S = 0.0001  # between threads that want the interpreter
 CLOSE_DRAIN_LIMIT_S = 1.0  # what write() has handed over may still leave, at 9600 bit/s 960 bytes
 
 _SECOND_READER = "ready, but nothing to read: second reader?"
@@ -90,10 +88,26 @@ class BenchSerial(serial.Serial):
         self._thread = thread
 
     def open(self) -> None:
-        """Open the port, keeping what has arrived. Blocks: in the port's thread only."""
-        with _QUICK_TURNS:
-            super().open()
-        self._close_abort_pipes()
+        """Open the port, keeping what has arrived. Blocks: in the port's thread only.
+
+        Raises:
+            OSError: it cannot be opened, or another program has it.
+            ValueError: it cannot do the bit rate.
+
+        """
+        assert self.port is not None
+        attributes = uart.raw_attributes(self.baudrate, line_errors=self._options.line_errors)
+        fd = opening.open_raw(self.port, attributes)
+        try:
+            uart.set_rate(fd, self.baudrate)
+            with contextlib.suppress(OSError):  # where there is none, the opener's lock has to do
+                fcntl.ioctl(fd, termios.TIOCEXCL)
+            uart.set_no_closing_wait(fd)
+            uart.set_modem_lines(fd, dtr=self._options.dtr, rts=self._options.rts)
+        except BaseException:
+            os.close(fd)
+            raise
+        self.fd, self.is_open = fd, True
 
     def read(self, size: int = 1) -> bytes:
         """Return what is there, at once.
@@ -132,29 +146,7 @@ class BenchSerial(serial.Serial):
         return fd
 
     def _reconfigure_port(self, force_update: bool = False) -> None:
-        """Set the port up, first thing after the kernel's open.
-
-        Later calls do nothing: the transport sets timeouts on the loop, each of which would set
-        the port up again.
-        """
-        if self.is_open:
-            return
-        assert self.fd is not None
-        fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        uart.set_raw(self.fd, self._options.bit_rate, line_errors=self._options.line_errors)
-        with contextlib.suppress(OSError):  # where there is none, the lock above has to do
-            fcntl.ioctl(self.fd, termios.TIOCEXCL)
-        uart.set_no_closing_wait(self.fd)
-        uart.set_modem_lines(self.fd, dtr=self._options.dtr, rts=self._options.rts)
-
-    def _update_dtr_state(self) -> None:
-        """Leave DTR as found: opening must not reset a board."""
-
-    def _update_rts_state(self) -> None:
-        """Leave RTS as found."""
-
-    def _reset_input_buffer(self) -> None:
-        """Keep what arrived before the open was done: the first lines of a boot."""
+        """Do nothing: the transport sets timeouts on the loop, which would set the port up anew."""
 
     def _why_empty(self) -> str:
         assert self.fd is not None
@@ -164,43 +156,6 @@ class BenchSerial(serial.Serial):
             return "hung up"
         # Still a tty: somebody has set VMIN to 0 and reads what should be ours.
         return _SECOND_READER
-
-    def _close_abort_pipes(self) -> None:
-        # Only pyserial's blocking calls need them: four descriptors a port.
-        for name in ("read_r", "read_w", "write_r", "write_w"):
-            pipe = getattr(self, f"pipe_abort_{name}")
-            if pipe is not None:
-                os.close(pipe)
-                setattr(self, f"pipe_abort_{name}", None)
-
-
-class _QuickTurns:
-    """While a port opens, its thread gets its turn of the interpreter at once.
-
-    From the kernel's open until echo is off, the tty types the board's output back into the board;
-    between the two the thread waits twice for its turn, up to 5 ms each beside a busy loop.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._opening = 0
-        self._usual_s = 0.0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._opening:
-                self._usual_s = sys.getswitchinterval()
-                sys.setswitchinterval(QUICK_TURN_S)
-            self._opening += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._opening -= 1
-            if not self._opening:
-                sys.setswitchinterval(self._usual_s)
-
-
-_QUICK_TURNS = _QuickTurns()
 
 
 class TtyPort(asyncio.Protocol):
@@ -373,6 +328,8 @@ def _close_late(line: BenchSerial) -> None:
 
 
 def _open(device: str, options: PortOptions, thread: PortThread) -> BenchSerial:
+    with contextlib.suppress(OSError):
+        opening.start_opener()  # so that it is there when a port that is absent appears
     path = resolve(device)
     if options.bit_rate <= 0:  # termios would take 0 for "hang up" and drop DTR
         raise PortOpenError(device, "broken", f"open failed: a bit rate of {options.bit_rate}")

@@ -11,7 +11,7 @@ import os
 import struct
 import termios
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from serialwatch_drivers.port import UartCounters
 
@@ -42,36 +42,36 @@ CountingDriver = Literal["8250", "ftdi_sio", "cp210x", "cdc_acm"]
 _COUNTING_USB: tuple[CountingDriver, ...] = ("ftdi_sio", "cp210x", "cdc_acm")
 
 
-def set_raw(fd: int, bit_rate: int, *, line_errors: bool) -> None:
-    """Make the tty a plain pipe of bytes, 8N1, in one call and without asking what it was.
+def raw_attributes(bit_rate: int, *, line_errors: bool) -> list[Any]:
+    """Return what makes a tty a plain pipe of bytes, 8N1, for `termios.tcsetattr`.
 
-    No echo for a moment longer than needed: a cooked tty types the board's output back into it.
     Nothing of termios is left as found: BRKINT would flush input at a break, HUPCL would drop DTR
-    at close, IXON would swallow 0x13.
-
-    Raises:
-        OSError, termios.error: it is no tty, or it refuses.
-        ValueError: the driver cannot do `bit_rate`.
-
+    at close, IXON would swallow 0x13. `set_rate` has to follow.
     """
-    speed = getattr(termios, f"B{bit_rate}", None)
+    speed = _constant(bit_rate) or termios.B38400
     control: list[bytes | int] = [0] * termios.NCCS
     # With VMIN 0 an empty read would look like a hang-up. (It does not block: O_NONBLOCK.)
     control[termios.VMIN] = 1
-    termios.tcsetattr(
-        fd,
-        termios.TCSANOW,
-        [
-            termios.INPCK if line_errors else 0,
-            0,
-            termios.CS8 | termios.CREAD | termios.CLOCAL,
-            0,
-            speed or termios.B38400,
-            speed or termios.B38400,
-            control,
-        ],
-    )
-    if speed is None:
+    return [
+        termios.INPCK if line_errors else 0,
+        0,
+        termios.CS8 | termios.CREAD | termios.CLOCAL,
+        0,
+        speed,
+        speed,
+        control,
+    ]
+
+
+def set_rate(fd: int, bit_rate: int) -> None:
+    """Set a bit rate that has no constant in termios, and check any.
+
+    Raises:
+        OSError: it is no tty, or it refuses.
+        ValueError: the driver cannot do `bit_rate`.
+
+    """
+    if _constant(bit_rate) is None:
         _set_custom_rate(fd, bit_rate)
     _check_rate(fd, bit_rate)
 
@@ -155,6 +155,10 @@ def read_counters(fd: int, driver: CountingDriver) -> UartCounters | None:
         breaks=counts[9],
         buffer_overrun=counts[10] if driver == "8250" else None,  # the USB drivers leave it at 0
     )
+
+
+def _constant(bit_rate: int) -> int | None:
+    return getattr(termios, f"B{bit_rate}", None)
 
 
 def _set_custom_rate(fd: int, bit_rate: int) -> None:

@@ -1,0 +1,90 @@
+"""The process that opens ttys: from the kernel's open until echo is off, nothing else runs in it.
+
+In between, the tty types what the board prints back into the board. In a process with threads and
+a busy loop that lasts milliseconds, here two calls of the kernel.
+
+Run as `python -I -S opener.py FD`; FD is one end of a SOCK_SEQPACKET pair. A packet is a JSON
+object {"path": ..., "attributes": ...} with a socket for the answer: errno in decimal, 0 with the
+descriptor. Each open has a process of its own, since it may hang as long as its driver likes.
+The opener ends when the other end of FD is closed. Standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import termios
+from contextlib import suppress
+from typing import Any
+
+MAX_PACKET = 16384  # bytes
+_FLAGS = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def open_raw(path: str, attributes: list[Any]) -> int:
+    """Open a tty, lock it, and set it to `attributes` of termios; return the descriptor.
+
+    The lock comes first: a port that another program has is not set by us.
+
+    Raises:
+        OSError: it cannot be opened, or somebody else holds its lock.
+        termios.error: it is no tty.
+
+    """
+    fd = os.open(path, _FLAGS)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        termios.tcsetattr(fd, termios.TCSANOW, attributes)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def serve(control: socket.socket) -> None:
+    """Open what is asked for until the other end is closed."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
+    for asked_to_stop in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(asked_to_stop, signal.SIG_IGN)  # our parent says when it is over
+    gc.disable()
+    gc.freeze()
+    while True:
+        packet, descriptors, _, _ = socket.recv_fds(control, MAX_PACKET, 1)
+        if not packet:
+            return
+        try:
+            pid = os.fork()
+        except OSError:
+            pid = -1  # who asked reads the end of its socket
+        if pid == 0:
+            control.close()
+            _answer(packet, socket.socket(fileno=descriptors[0]))
+        os.close(descriptors[0])
+
+
+def _answer(packet: bytes, answer: socket.socket) -> None:
+    """Open one tty and hand it over; never returns."""
+    try:
+        asked = json.loads(packet)
+        path, attributes = asked["path"], asked["attributes"]
+        with suppress(termios.error):  # all that it needs is in memory when it is for real
+            open_raw(os.devnull, attributes)
+        try:
+            fd = open_raw(path, attributes)
+        except (OSError, termios.error) as exc:
+            answer.send(b"%d" % exc.args[0])
+        else:
+            socket.send_fds(answer, [b"0"], [fd])
+            os.close(fd)
+    finally:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    with suppress(ConnectionError):
+        serve(socket.socket(fileno=int(sys.argv[1])))
