@@ -143,7 +143,8 @@ def play(case: Case) -> Played:
     played = Played()
     incidents = Incidents(next_id=17)
     watches = {
-        port: PortWatch(port, matcher(), WatchOptions(bit_rate=115_200)) for port in case.prints
+        port: PortWatch(port, matcher(), WatchOptions(bit_rate=115_200, can_vanish=True))
+        for port in case.prints
     }
     seqs = dict.fromkeys(case.prints, 0)
     events = sorted(

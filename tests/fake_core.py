@@ -14,6 +14,7 @@ from serialwatch.bundled import bundled_dir
 from serialwatch.records import Incident, Line, Report
 from serialwatch.service.memories import save_run, take_memory
 from serialwatch.store.incidents import save_change
+from serialwatch.store.late_results import late_result_from_json, save_late_result
 from serialwatch.store.log_reader import PortLog
 from serialwatch.store.reports import commit_report
 from serialwatch.store.runs import Trace, load_trace, trace_from_json
@@ -181,6 +182,8 @@ class FakeCore:
             case "inquiry":
                 self.inquiries.append(body)
                 answer = {"id": len(self.inquiries)}
+            case "late":
+                save_late_result(self._db, late_result_from_json(body, NOW_NS))
             case "done":
                 self.done.append((body["queue_id"], body["ok"]))
             case "ports":

@@ -9,6 +9,8 @@ import pytest
 
 from bench_cli import Cli
 from saved_log import SavedLog
+from serialwatch.agent.skills.registry import load_skills
+from serialwatch.agent.skills.resting import NAME, Resting, write_resting
 from skill_maker import make_skill
 
 RULES = """
@@ -273,3 +275,23 @@ def test_skills_without_cases_and_with_bad_ones_are_told(tmp_path: Path, cli: Cl
     assert result.code == 1
     assert "FAIL c-d: evals.json" in result.out
     assert "a-b: no test cases" in result.err
+
+
+def test_a_skill_that_rests_is_shown_with_why_and_what_to_do(tmp_path: Path, cli: Cli) -> None:
+    folder = make_skill(tmp_path / "own", "a-b")
+    make_skill(tmp_path / "own", "c-d")
+    config = tmp_path / "sw.toml"
+    config.write_text(f'[daemon]\nstate_dir = "{tmp_path}/state"\n')
+    sha = load_skills([tmp_path / "own"]).skills["a-b"].sha
+    why = "failed 3 times within 10 minutes (crashed, crashed, timeout)"
+    row = Resting("a-b", "1.0.0", sha, why, "2026-06-22T08:38:07.000000Z")
+    write_resting(tmp_path / "state" / "skills" / NAME, [row])
+    listed = json.loads(cli("skills", "list", "-c", str(config), "--json").out)["skills"]
+    shown = " ".join(cli("skills", "show", "a-b", "-c", str(config)).out.split())
+
+    assert [bool(skill["rests"]) for skill in listed] == [True, False]
+    assert why in " ".join(cli("skills", "list", "-c", str(config)).out.split())
+    assert f"not called rests since 2026-06-22 08:38: {why}; mend it" in shown
+    assert f"`touch {folder}/main.py`" in shown
+    (folder / "main.py").write_text("# another\n" + (folder / "main.py").read_text())
+    assert "rests since" not in cli("skills", "list", "-c", str(config)).out

@@ -192,7 +192,7 @@ def test_the_agent_is_configured_within_limits(tmp_path: Path) -> None:
     assert (agent.temperature, agent.cost_per_day, agent.tokens_per_day) == (0, 2, 0)
     assert agent.redact_patterns == ["LAB-[0-9]{4}"]
     assert agent.skill_versions == {"log-read": "1.2.0"}
-    assert (agent.redact, agent.cache, agent.tokens_per_incident) == (True, False, 24_000)
+    assert (agent.redact, agent.cache, agent.tokens_per_incident) == (True, False, 48_000)
 
 
 def test_under_systemd_the_places_are_the_units(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,6 +228,7 @@ def test_a_users_own_daemon_uses_the_users_folders(monkeypatch: pytest.MonkeyPat
         ("[agent]\nprice_in = nan\n", "agent.price_in must be a finite number"),
         ("[agent]\ncost_per_day = 3\n", "agent.cost_per_day needs price_in and price_out"),
         ('[agent]\ncheap_model = "x"\n', "agent.cheap_model needs a model beside it"),
+        ("[agent]\ncheap_price_in = 1\n", "agent.cheap_price_in needs a cheap_model beside it"),
         ('[agent]\nredact_patterns = ["("]\n', "redact_patterns.0: is no regular expression"),
         ('[agent]\nredact_patterns = ["x*"]\n', "redact_patterns.0: matches nothing at all"),
         ('[agent]\nredact_patterns = ["(a+)+"]\n', "redact_patterns.0: repeats a repeat"),

@@ -740,7 +740,7 @@ def test_a_detector_that_cannot_work_is_refused(before: str, after: str, problem
 
 
 def tty(state: PortState = "up", device: str = "/dev/ttyUSB0") -> Bench:
-    return Bench(WatchOptions(bit_rate=115200)).is_port(state, device=device)
+    return Bench(WatchOptions(bit_rate=115200, can_vanish=True)).is_port(state, device=device)
 
 
 def port_hits(bench: Bench) -> list[tuple[str, str]]:
@@ -778,6 +778,16 @@ def test_a_server_that_is_gone_is_no_adapter_that_vanished() -> None:
 
     hit = bench.hits("link.port_vanished")[0]
     assert hit.title == "the connection to the port's server was lost and has not come back"
+
+
+def test_a_raw_connection_has_no_bit_rate_and_is_missed_all_the_same() -> None:
+    bench = Bench(WatchOptions(can_vanish=True)).is_port("up", device="socket://lab2:3001")
+    bench.says("x", after_s=9).is_port("absent", "the far end closed the connection", "").waits(1)
+    bench.is_port("up", device="socket://lab2:3001")
+
+    hit = bench.hits("link.port_vanished")[0]
+    assert hit.title == "the connection to the port's server was lost and came back 1 s later"
+    assert (hit.severity, hit.fields["device"]) == ("warning", "socket://lab2:3001")
 
 
 def test_a_released_port_that_comes_and_goes_has_not_vanished() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -232,7 +233,10 @@ class Bench:
         )  # fmt: skip
         self.config = config
         self.added: asyncio.Queue[list[str]] = asyncio.Queue()
-        self.discovery = Discovery(self.ports, cast(Any, self.in_thread), usb.dev.parent, usb.twins)
+        self.path = usb.dev.parent / "discovered.json"
+        self.discovery = Discovery(
+            self.ports, cast(Any, self.in_thread), self.path, usb.dev.parent, usb.twins
+        )
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.to_thread(work)
@@ -317,6 +321,60 @@ async def test_a_reload_keeps_what_its_patterns_still_cover(usb: UsbBench) -> No
     other = bench.discovery.extended(Config(discover={"ftdi": DiscoverConfig(usb="10c4:*")}))
     assert other.port == {}
     assert bench.discovery.extended(Config()).port == {}
+
+
+async def test_a_discovered_port_is_still_one_after_a_restart_though_it_is_not_there(
+    usb: UsbBench,
+) -> None:
+    usb.plug("ttyUSB0", "1-2:1.0", kind="0403:6001", serial="A1")
+    await Bench(usb, Config(discover=FTDI)).look()
+    usb.unplug("ttyUSB0")
+
+    again = Bench(usb, Config(discover=FTDI))
+    again.discovery.restore()
+    assert await again.look() == ["ftdi-a1"]
+    assert again.config.port["ftdi-a1"].device == "usbid:0403:6001:A1"
+
+    other = Bench(usb, Config(discover={"ftdi": DiscoverConfig(usb="10c4:*")}))
+    other.discovery.restore()
+    assert await other.look() == [], "its pattern means others now"
+
+
+async def test_an_adapter_that_was_not_seen_for_a_month_is_forgotten(usb: UsbBench) -> None:
+    usb.plug("ttyUSB0", "1-2:1.0", kind="0403:6001", serial="A1")
+    bench = Bench(usb, Config(discover=FTDI))
+    await bench.look()
+    usb.unplug("ttyUSB0")
+    kept = json.loads(bench.path.read_text())
+    kept["ports"][0]["seen"] = "2024-02-29"
+    bench.path.write_text(json.dumps(kept))
+
+    again = Bench(usb, Config(discover=FTDI))
+    again.discovery.restore()
+    assert await again.look() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"ports": [{"name": "a"}]}',
+        '{"ports": [{"name": "../a", "device": "usb:1-2", "pattern": "ftdi", "tty": "ttyUSB0", '
+        '"selects": ["", "", "", ""], "seen": "2026-01-01"}]}',
+    ],
+)
+async def test_a_damaged_list_of_discovered_ports_is_told_and_made_anew(
+    usb: UsbBench, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    usb.plug("ttyUSB0", "1-2:1.0", kind="0403:6001", serial="A1")
+    bench = Bench(usb, Config(discover=FTDI))
+    bench.path.write_text(text)
+    bench.discovery.restore()
+
+    assert "discovered.json: ports that were discovered are not known" in caplog.text
+    assert await bench.look() == ["ftdi-a1"]
+    assert json.loads(bench.path.read_text())["ports"][0]["name"] == "ftdi-a1"
 
 
 async def test_a_port_that_was_named_since_then_takes_the_place_of_the_discovered_one(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from serialwatch.agent.skills.registry import load_skills
+from serialwatch.agent.skills.resting import Resting, read_resting, write_resting
 from serialwatch.agent.skills.results import SENTENCES, error_code
 from serialwatch.agent.workers.circuit import FAILURES, WITHIN_S, Circuits
 from serialwatch.agent.workers.worker import Quota, Workers
@@ -284,3 +285,20 @@ async def test_waiting_for_us_is_not_the_skills_fault(workers: Workers, tmp_path
         codes = {error_code(await workers.run("a-b", {}, ctx)) for _ in range(FAILURES + 1)}
 
     assert codes == {"timeout"}
+
+
+def test_what_rests_is_told_and_comes_back_from_its_file(tmp_path: Path) -> None:
+    make_skill(tmp_path / "skills", "a-b")
+    skill = load_skills([tmp_path / "skills"]).skills["a-b"]
+    told: list[Sequence[Resting]] = []
+    circuits = Circuits(told.append)
+    for n in range(FAILURES):
+        circuits.failed(skill, "timeout", float(n))
+    write_resting(tmp_path / "resting.json", told[-1])
+    circuits.enable(["a-b"])
+
+    ((rest,), nothing) = told
+    assert nothing == []
+    assert rest.why == "failed 3 times within 10 minutes (timeout, timeout, timeout)"
+    assert read_resting(tmp_path / "resting.json") == {("a-b", skill.sha): rest}
+    assert read_resting(tmp_path / "none.json") == {}

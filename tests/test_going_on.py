@@ -13,10 +13,19 @@ from typing import Any
 
 import pytest
 
+from bench_analysis import knowledge
+from bench_model import role
 from chat_server import Answer, ChatServer, Hang, Say
 from fake_core import Board, FakeCore
+from serialwatch.agent.models.redaction import Redactor
+from serialwatch.agent.run.replay import replay
 from serialwatch.agent.run.run_state import state_from_json
+from serialwatch.agent.skills.registry import load_skills
+from serialwatch.agent.workers.tools import page_texts
+from serialwatch.store.late_results import load_late_results
 from serialwatch.store.runs import Trace, save_trace
+from skill_maker import make_skill
+from skill_run import bundled_registry
 from test_agent_process import ABORT, GOOD, ORACLE, abort
 
 Json = dict[str, Any]
@@ -184,6 +193,18 @@ async def test_two_invalid_calls_become_a_question_and_the_answer_goes_on(
         assert [r.n for r in trace.rounds] == [1, 2, 3, 4]
         assert len(core.memories) == 1
 
+        again = await replay(
+            trace,
+            board.lines,
+            skills=tuple(bundled_registry().skills.values()),
+            role=role(),
+            pages=page_texts(knowledge()),
+            redactor=Redactor(()),
+        )
+
+        assert again.differences == []
+        assert again.same == 4
+
 
 async def test_a_skill_that_asks_a_person_makes_the_run_wait(tmp_path: Path, board: Board) -> None:
     question = {
@@ -225,3 +246,89 @@ async def test_an_answer_to_an_unknown_run_is_passed_over(tmp_path: Path, board:
 
         assert not await core.finished(5)
         assert await core.finished(core.wake("settled", abort(board)))
+
+
+LONG = """
+await ctx.accept('reads the flash')
+while (await ctx.ports())['ports']['dut1'].get('writer') != 'nobody':
+    await asyncio.sleep(0.02)
+return SkillResult('success', {'verdict': 'block 7 is worn'})
+"""
+
+
+def with_long_skill(core: FakeCore, tmp_path: Path) -> FakeCore:
+    """Let the agent have a long job that ends when `core.ports` says so."""
+    make_skill(
+        tmp_path / "skills-of-ours",
+        "flash-check",
+        LONG,
+        long_s="60",
+        roles="log-detective",
+    )
+    core.skill_dirs = [*core.skill_dirs, tmp_path / "skills-of-ours"]
+    return core
+
+
+async def test_a_job_that_ends_after_its_run_is_kept_and_told_by_the_report(
+    tmp_path: Path, board: Board
+) -> None:
+    script = played([Say("", [("flash-check", {}), READ]), Say("", [REPORT])], [])
+    async with ChatServer(script) as server:
+        core = FakeCore(tmp_path, base_url=server.base_url, model="tiny")
+        async with with_long_skill(core, tmp_path):
+            await core.finished(core.wake("settled", abort(board)))
+            await core.until(lambda: len(core.traces) == 2)
+            run_id = core.traces[-1].run.id
+            before = core.reports[-1]
+            core.ports = {"dut1": {"state": "up", "writer": "nobody"}}
+            await core.until(lambda: core.reports[-1].revision == before.revision + 1)
+
+            told = core.reports[-1].unknowns[0]
+            assert told.startswith("what the long job of flash-check found: it ended after")
+            assert told.endswith(f"(success); `serialwatch runs show {run_id}`")
+            assert core.reports[-1].conclusions == before.conclusions
+            await core.finished(core.wake("outcome", abort(board, outcome="rebooted")))
+            assert told in core.reports[-1].unknowns  # also in what follows
+
+            (late,) = load_late_results(core._db, run_id)
+            assert late.body["output"] == {"verdict": "block 7 is worn"}
+
+
+async def test_a_job_that_ends_while_its_run_waits_reaches_it_with_the_answer(
+    tmp_path: Path, board: Board
+) -> None:
+    asked: list[Json] = []
+    question = {"question": "Which revision is it?", "known": "An abort.", "missing": "The map."}
+    script = played(
+        [Say("", [("flash-check", {}), READ, ("human-ask", question)]), Say("", [REPORT])], asked
+    )
+    async with ChatServer(script) as server:
+        core = FakeCore(tmp_path, base_url=server.base_url, model="tiny")
+        async with with_long_skill(core, tmp_path):
+            await core.finished(core.wake("settled", abort(board)))
+            await core.until(lambda: len(core.traces) == 2)
+            run_id = core.traces[-1].run.id
+            core.ports = {"dut1": {"state": "up", "writer": "nobody"}}
+            await core.until(lambda: load_late_results(core._db, run_id))
+            core.send(
+                {"kind": "answered", "queue_id": 99, "run_id": run_id, "inquiry_id": 1}
+                | {"text": "revision B", "user": "ada"}
+            )
+            assert await core.finished(99)
+            await core.until(lambda: core.traces[-1].run.exit_status == "done")
+            trace = core.traces[-1]
+
+            told = asked[1]["messages"][-1]["content"]
+            assert "A long job has ended:" in told
+            assert "block 7 is worn" in told
+            skills = list(bundled_registry().skills.values())
+            skills += load_skills([tmp_path / "skills-of-ours"]).skills.values()
+            again = await replay(
+                trace,
+                board.lines,
+                skills=skills,
+                role=role(),
+                pages=page_texts(knowledge()),
+                redactor=Redactor(()),
+            )
+            assert again.differences == []

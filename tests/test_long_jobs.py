@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from bench_cable import within_s
 from serialwatch.agent.skills.results import error_code
+from serialwatch.agent.workers.tools import RunTools
 from serialwatch.agent.workers.worker import MAX_LONG, Late, Workers
 from skill_maker import make_skill
 from skill_run import opened_run
@@ -162,3 +164,60 @@ async def test_a_cancelled_caller_ends_what_was_not_accepted(bench: Bench, tmp_p
         async with asyncio.timeout(5):
             while bench.workers.alive:
                 await asyncio.sleep(0)
+
+
+FACT = {"type": "fact", "title": "its flash is worn", "body": "Writes take long.", "priority": 2}
+REMEMBERS = f"return SkillResult('success', {{'n': 7}}, ({FACT!r},))"
+
+
+class Shelf:
+    """Takes memories."""
+
+    def __init__(self) -> None:
+        self.taken: list[dict[str, Any]] = []
+
+    async def write(self, memory: dict[str, Any]) -> dict[str, Any]:
+        self.taken.append(memory)
+        return {"id": len(self.taken), "is_new": True}
+
+
+async def test_what_a_late_job_wants_remembered_is_written_and_confirmed(
+    bench: Bench, tmp_path: Path
+) -> None:
+    shelf = Shelf()
+    make_skill(tmp_path, "a-b", LONG + REMEMBERS, long_s="60")
+    with opened_run([tmp_path], write_memory=shelf.write, session_id="incident-3") as ctx:
+        await bench.workers.run("a-b", {}, ctx)
+        late = await within_s(5, bench.late.get())
+
+    (memory,) = shelf.taken
+    assert (memory["title"], memory["session_id"]) == ("its flash is worn", "incident-3")
+    assert memory["links"] == [{"source_skill": "a-b", "source_step": "run-1:0"}]
+    assert late.result.output == {"n": 7, "remembered": [{"id": 1, "is_new": True}]}
+
+
+async def test_what_a_late_job_may_not_remember_is_said(bench: Bench, tmp_path: Path) -> None:
+    shelf = Shelf()
+    owned = REMEMBERS.replace("'priority': 2", "'source': 'human'")
+    make_skill(tmp_path, "a-b", LONG + owned, long_s="60")
+    with opened_run([tmp_path], write_memory=shelf.write) as ctx:
+        await bench.workers.run("a-b", {}, ctx)
+        late = await within_s(5, bench.late.get())
+
+    assert shelf.taken == []
+    assert late.result.output["remembered"] == [{"refused": "source: filled in by the agent"}]
+
+
+async def test_what_a_called_skill_wants_remembered_is_written_once(
+    bench: Bench, tmp_path: Path
+) -> None:
+    shelf = Shelf()
+    make_skill(tmp_path, "a-b", "return await ctx.call('c-d', {})")
+    make_skill(tmp_path, "c-d", REMEMBERS)
+    with opened_run([tmp_path], write_memory=shelf.write) as ctx:
+        tools = RunTools(ctx, {}, lambda name, params: bench.workers.run(name, params, ctx))
+        call = await tools.call("a-b", {}, 1)
+
+    (memory,) = shelf.taken
+    assert memory["links"] == [{"source_skill": "c-d", "source_step": "run-1:0"}]
+    assert call.result.output == {"n": 7, "remembered": [{"id": 1, "is_new": True}]}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench_analysis import Seen, get_ready, watched
-from bench_model import Result, asked_about, investigated, offered
+from bench_model import Result, asked_about, investigated, offered, stream
 from chat_server import Answer, Fail, Hang, Raw, Say
 from serialwatch.agent.models.tokens import Estimator
 from serialwatch.agent.offline.case import Surroundings
@@ -351,7 +351,7 @@ async def test_a_token_hog_is_stopped_with_enough_left_for_the_report(seen: Seen
         return Say("", [("log-read", params)], tokens=(7000, 100))
 
     count = [0]
-    got = await investigated(seen, hog)
+    got = await investigated(seen, hog, Limits(tokens=24_000))
 
     assert offered(got.requests[1]) != ["report-write"]
     assert offered(got.requests[2]) == ["report-write"]
@@ -572,6 +572,40 @@ async def test_the_result_of_a_long_job_is_shown_as_soon_as_it_is_there(seen: Se
     assert "A long job has ended:\nR5 log-stats: success\n" in told
     assert 'a1b2:R5| {"verdict": "the flash is worn"}' in told
     assert any("log-stats" in line for line in got.run.state.calls)
+
+
+async def test_eight_rounds_with_ordinary_results_fit_the_budget() -> None:
+    looks: list[Call] = [
+        ("log-read", {"port": "dut1", "limit": 40}),
+        ("log-stats", {"port": "dut1"}),
+        ("knowledge-query", {"query": "kernel oops panic"}),
+        ("incident-history", {"port": "dut1"}),
+        ("boot-compare", {"port": "dut1"}),
+        ("memory-search", {"query": "oops"}),
+        ("log-read", {"port": "dut1", "first": 1, "last": 60}),
+        ("log-read", {"port": "dut1", "first": 20, "last": 70}),
+    ]
+    asked: list[int] = []
+
+    def answer(body: Json) -> Answer:
+        size = Estimator().request(body["messages"], body.get("tools", ()), "a1b2")
+        asked.append(size)
+        return Say("Next I look here.", [looks[len(asked) - 1]], tokens=(size, 150))
+
+    got = await investigated(stream("linux-oops-panic-reboot"), answer, trigger="linux.oops")
+
+    assert got.run.reason == "no report in 8 rounds"
+    assert [r.kind for r in got.run.rounds] == ["act"] * 7 + ["draft"]
+    assert got.run.state.tokens > 8 * 4_000  # the prompts were no small ones
+
+
+async def test_a_person_is_asked_without_a_worker_too(seen: Seen) -> None:
+    question = {"question": "Which board is it?", "known": "It aborted.", "missing": "The map."}
+    got = await investigated(seen, [Say("", [("human-ask", question)])], may_ask=True)
+
+    assert got.run.status == "waiting"
+    assert got.run.inquiry is not None
+    assert got.run.inquiry.question == "Which board is it?"
 
 
 async def test_each_prompt_can_be_built_again_from_the_stored_state(

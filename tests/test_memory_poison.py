@@ -18,7 +18,7 @@ from fake_core import Board, FakeCore
 from serialwatch.agent.archive import Archive
 from serialwatch.agent.ctx.context import CtxServer
 from serialwatch.agent.knowledge import Knowledge
-from serialwatch.agent.remembering import quoted_from, without_quotes
+from serialwatch.agent.remembering import quoted_from, title_from, without_quotes
 from serialwatch.agent.run.asking import MODEL_RUN
 from serialwatch.agent.skills.registry import Registry
 from serialwatch.agent.workers.tools import RunTools
@@ -118,6 +118,7 @@ async def test_two_incidents_leave_nothing_of_what_the_board_says(
     for memory in kept:
         text = f"{memory.title} {memory.body} {' '.join(memory.tags)}".lower()
         assert not any(trace in text for trace in TRACES), text
+        assert not re.search(r"\[\w+:L\d+\]", memory.title)
         assert all(re.fullmatch(r"dut1:L\d+", ref) for ref in memory.evidence)
     assert {m.source for m in kept} == ({"model"} if is_asked else {"rule"})
     if is_asked:
@@ -145,6 +146,21 @@ LINES = lines_of(f"boot\n{ORDER}\nUnable to mount root fs on unknown block")
 )
 def test_what_repeats_a_line_gives_place_to_its_number(text: str, kept: str | None) -> None:
     assert without_quotes(text, LINES, {}) == (text if kept is None else kept)
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        (f"Kernel panic: {ORDER}.examp…", "Kernel panic"),
+        (f"Kernel panic: {ORDER}.examp…, then silent", "Kernel panic, then silent"),
+        ("Kernel panic: no ro…", "Kernel panic: no…"),
+        ("Watchdog reset " * 20, "Watchdog reset Watchdog reset…"),
+        ("Kernel panic, then silent", "Kernel panic, then silent"),
+        (ORDER, ""),
+    ],
+)
+def test_a_title_has_nothing_of_a_line_and_ends_with_a_word(text: str, title: str) -> None:
+    assert title_from(text, LINES, {}, 30) == title
 
 
 def test_what_a_page_words_in_the_same_way_is_our_own() -> None:

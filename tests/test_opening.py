@@ -6,15 +6,17 @@ import errno
 import fcntl
 import os
 import signal
+import socket
 import sys
 import termios
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from bench_cable import Cable
-from serialwatch_drivers import opening, uart
+from serialwatch_drivers import opener, opening, uart
 
 RAW = uart.raw_attributes(115200, line_errors=False)
 NEVER_S = 10.0  # longer than any of this takes
@@ -80,6 +82,54 @@ def test_what_cannot_be_opened_says_why(path: str, number: int) -> None:
         opening.open_raw(path, RAW)
 
     assert raised.value.errno == number
+
+
+@pytest.fixture
+def only_the_opener(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail a test in which this process has to open the tty itself."""
+
+    def refuse(path: str, _attributes: object) -> int:
+        raise AssertionError(f"{path} was opened in this process")
+
+    monkeypatch.setattr(opener, "open_raw", refuse)
+
+
+@pytest.mark.usefixtures("only_the_opener")
+def test_the_opener_needs_no_lock_but_the_ports(cable: Cable) -> None:
+    with open(os.devnull) as known_to_all:
+        fcntl.flock(known_to_all, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+        os.close(opening.open_raw(str(cable.path), RAW))
+
+
+@pytest.mark.usefixtures("only_the_opener")
+def test_ports_that_open_at_once_do_not_hinder_each_other(tmp_path: Path) -> None:
+    cables = [Cable(tmp_path, f"board{n}") for n in range(32)]
+    with ThreadPoolExecutor(len(cables)) as pool:
+        fds = list(pool.map(lambda cable: opening.open_raw(str(cable.path), RAW), cables))
+
+    assert {os.ttyname(fd) for fd in fds} == {os.path.realpath(each.path) for each in cables}
+    for fd, each in zip(fds, cables, strict=True):
+        os.close(fd)
+        each.close()
+
+
+@pytest.mark.usefixtures("only_the_opener")
+def test_a_descriptor_for_which_there_is_no_room_is_told(
+    cable: Cable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive = socket.recv_fds
+
+    def lose(sock: socket.socket, size: int, most: int) -> tuple[bytes, list[int], int, object]:
+        answer, fds, flags, address = receive(sock, size, most)
+        for fd in fds:
+            os.close(fd)
+        return answer, [], flags | socket.MSG_CTRUNC, address
+
+    monkeypatch.setattr(socket, "recv_fds", lose)
+
+    with pytest.raises(OSError, match="Too many open files"):
+        opening.open_raw(str(cable.path), RAW)
 
 
 def test_an_opener_that_was_killed_is_replaced(fresh_opener: int, cable: Cable) -> None:

@@ -29,7 +29,7 @@ class Bench:
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self.watch = PortWatch("dut1", matcher(), WatchOptions(bit_rate=115200), 0)
+        self.watch = PortWatch("dut1", matcher(), WatchOptions(bit_rate=115200, can_vanish=True), 0)
         self.incidents = Incidents(1)
         self.found: list[Finding] = []
         self.now = 1000.0

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
+
+import pytest
 
 from bench_cable import Cable
 from running_daemon import running
@@ -21,4 +24,25 @@ def test_a_device_that_vanishes_from_a_talking_board_becomes_an_incident(
 
     assert incident["trigger"] == "link.port_vanished"
     assert incident["title"].startswith("the serial adapter vanished and ")
+    assert incident["first_seq"] == 1
+
+
+def test_a_connection_that_is_lost_becomes_an_incident(tmp_path: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        running(tmp_path, {"dut1": f"socket://127.0.0.1:{server.getsockname()[1]}"}) as daemon,
+    ):
+        far_end, _ = server.accept()
+        with far_end:
+            far_end.sendall(b"sensor: 23.4 C\r\n")
+            daemon.wait_for(lambda: b"23.4" in daemon.saved("dut1"), "bytes")
+        again, _ = server.accept()
+        with again:
+            (incident,) = daemon.wait_for(lambda: daemon.incidents("dut1"), "incident")
+            again.settimeout(0)
+            with pytest.raises(BlockingIOError):
+                again.recv(1)  # and nothing was sent
+
+    assert incident["trigger"] == "link.port_vanished"
+    assert incident["title"].startswith("the connection to the port's server was lost and came ")
     assert incident["first_seq"] == 1

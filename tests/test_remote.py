@@ -30,6 +30,7 @@ from serialwatch_drivers.port import (
     PortOpenError,
     PortOptions,
     PortWriteError,
+    UartCounters,
 )
 from serialwatch_drivers.tcp import connect_error, is_refusal
 from serialwatch_drivers.telnet import Telnet, doubled
@@ -240,8 +241,10 @@ async def test_rfc2217_sets_the_bit_rate_and_tells_what_its_server_does_not_do(
 class FakeServer:
     """Agrees to everything, and keeps what it was asked."""
 
-    def __init__(self, server: socket.socket) -> None:
+    def __init__(self, server: socket.socket, deaf_to: bytes = b"") -> None:
         self.settings: list[bytes] = []  # of COM-PORT-OPTION
+        self._deaf_to = deaf_to
+        self._conn: socket.socket
         self.data = bytearray()
         self._goes_on = threading.Event()
         self._goes_on.set()
@@ -252,6 +255,9 @@ class FakeServer:
     def end(self) -> None:
         self._thread.join()
 
+    def tells(self, setting: bytes) -> None:
+        self._conn.sendall(b"\xff\xfa\x2c" + doubled(setting) + b"\xff\xf0")
+
     def stall(self) -> None:
         self._goes_on.clear()
 
@@ -260,6 +266,7 @@ class FakeServer:
 
     def _serve(self) -> None:
         conn, _ = self._server.accept()
+        self._conn = conn
         yes = {b"\xfb": b"\xfd", b"\xfd": b"\xfb"}  # WILL: DO, DO: WILL
 
         def option(command: bytes, what: bytes) -> None:
@@ -268,6 +275,8 @@ class FakeServer:
 
         def suboption(body: bytes) -> None:
             self.settings.append(body[1:])
+            if body[1:2] == self._deaf_to:
+                return
             answer = bytes((body[0], body[1] + 100)) + body[2:]
             conn.sendall(b"\xff\xfa" + doubled(answer) + b"\xff\xf0")
 
@@ -280,6 +289,7 @@ class FakeServer:
 
 
 _BIT_RATE, _BITS, _PARITY, _STOP, _CONTROL = b"\x01", b"\x02", b"\x03", b"\x04", b"\x05"
+_TELL = b"\x0a"
 
 
 async def test_rfc2217_touches_no_line_and_purges_nothing_at_open() -> None:
@@ -295,8 +305,41 @@ async def test_rfc2217_touches_no_line_and_purges_nothing_at_open() -> None:
         _PARITY + b"\x01",
         _STOP + b"\x01",
         _CONTROL + b"\x01",  # no flow control
+        _TELL + b"\x1e",  # breaks, and errors of framing, parity and overrun
     ]
     assert fake.data == b""
+
+
+async def test_rfc2217_counts_the_errors_that_its_server_tells() -> None:
+    told = (0x02, 0x08 | 0x61, 0x18, 0x08, 0x60)  # overrun, framing, break, framing, idle
+
+    async def counted(made: Opened, wanted: UartCounters) -> None:
+        async with asyncio.timeout(10):
+            while await made.port.counters() != wanted:
+                await asyncio.sleep(0.001)
+
+    with listening() as server:
+        fake = FakeServer(server)
+        async with opened(url(server, "rfc2217")) as made:
+            await counted(made, UartCounters(0, 0, 0, 0, None))  # all that come count
+            for state in told:
+                fake.tells(bytes((0x6A, state)))
+            fake.tells(b"\x6a")  # without a state
+            await counted(made, UartCounters(1, 3, 0, 1, None))
+        fake.end()
+
+    assert (made.data, fake.data) == (b"", b"")
+
+
+async def test_a_server_that_tells_no_errors_has_no_counters() -> None:
+    with listening() as server:
+        fake = FakeServer(server, deaf_to=_TELL)
+        async with opened(url(server, "rfc2217")) as made:
+            async with asyncio.timeout(10):
+                while not any(body[:1] == _TELL for body in fake.settings):
+                    await asyncio.sleep(0.001)
+            assert await made.port.counters() is None
+        fake.end()
 
 
 async def test_rfc2217_sets_lines_that_are_configured_or_asked_for() -> None:

@@ -149,7 +149,7 @@ def test_limits_of_a_role_can_only_be_narrower(tmp_path: Path) -> None:
     assert role is not None
     assert role.limit("rounds", 8) == 4
     assert role.limit("rounds", 3) == 3
-    assert role.limit("tokens", 24_000) == 24_000
+    assert role.limit("tokens", 48_000) == 48_000
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,29 @@ def test_tokens_count_by_run_and_are_told(clock: Clock) -> None:
     assert told == [Spent("tiny", 1000, 500, pytest.approx(0.006))]
 
 
+def test_the_cheap_model_has_its_own_prices_and_account(clock: Clock) -> None:
+    told: list[Spent] = []
+    caps = Caps.of(
+        {"price_in": 2, "price_out": 8, "cheap_model": "small", "cheap_price_in": 0.5}
+        | {"cheap_price_out": 0}
+    )
+    account = Spending(caps, told.append, clock).account("incident-1")
+    account.spent("tiny", 1000, 500)
+    account.spent("small", 1000, 500)
+    account.spent("small", 1000, 500)
+
+    assert [spent.cost for spent in told] == pytest.approx([0.006, 0.0005, 0.0005])
+    assert account.price == pytest.approx(0.007)
+    assert account.models["tiny"].tokens == 1500
+    assert account.models["small"] == Spent("small", 2000, 1000, pytest.approx(0.001))
+
+
+def test_a_cheap_model_without_prices_is_counted_as_the_other(clock: Clock) -> None:
+    caps = Caps.of({"price_in": 2, "price_out": 8, "cheap_model": "small"})
+
+    assert caps.price(1000, 500, "small") == caps.price(1000, 500) == pytest.approx(0.006)
+
+
 def test_the_tokens_of_a_day_are_spent_until_midnight(clock: Clock) -> None:
     spending = Spending(Caps(tokens_per_day=2000), clock=clock)
     account = spending.account("incident-1")

@@ -203,11 +203,13 @@ class AgentConfig:
     cheap_model: str = ""  # of the same endpoint, for mechanical steps; "": the model itself
     temperature: Annotated[Number, Field(ge=0, le=0.3)] = 0.2
     context_tokens: Annotated[Whole, Field(ge=4096, le=1_000_000)] = 6144  # of one prompt
-    tokens_per_incident: Annotated[Whole, Field(ge=8000)] = 24_000
+    tokens_per_incident: Annotated[Whole, Field(ge=8000)] = 48_000
     tokens_per_day: Count = 400_000  # 0: no cap
     incidents_per_hour: Count = 12  # 0: no cap
     price_in: Price = 0.0  # for a million tokens; 0: not known
     price_out: Price = 0.0
+    cheap_price_in: Price | None = None  # of cheap_model; None: as price_in
+    cheap_price_out: Price | None = None
     cost_per_day: Price = 0.0  # 0: no cap
     cache: Flag = False  # answers to exactly the same request, for a day
     redact: Flag = True  # hide secrets from the model
@@ -364,6 +366,10 @@ def _problems(file: TomlFile, config: Config) -> list[str]:
     if agent.cheap_model and not agent.model:
         line = file.line_of("agent", "cheap_model")
         told.append(f"{file.path}:{line}: agent.cheap_model needs a model beside it")
+    for key in ("cheap_price_in", "cheap_price_out"):
+        if getattr(agent, key) is not None and not agent.cheap_model:
+            line = file.line_of("agent", key)
+            told.append(f"{file.path}:{line}: agent.{key} needs a cheap_model beside it")
     if agent.cost_per_day and not (agent.price_in or agent.price_out):
         line = file.line_of("agent", "cost_per_day")
         told.append(

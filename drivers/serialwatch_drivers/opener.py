@@ -72,8 +72,10 @@ def _answer(packet: bytes, answer: socket.socket) -> None:
     try:
         asked = json.loads(packet)
         path, attributes = asked["path"], asked["attributes"]
-        with suppress(termios.error):  # all that it needs is in memory when it is for real
-            open_raw(os.devnull, attributes)
+        # All that it needs is in memory when it is for real. A file of its own: the lock of one
+        # that others know, as /dev/null, may be taken.
+        with suppress(OSError, termios.error):
+            open_raw(f"/proc/self/fd/{os.memfd_create('no tty')}", attributes)
         try:
             fd = open_raw(path, attributes)
         except (OSError, termios.error) as exc:

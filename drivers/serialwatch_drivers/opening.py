@@ -71,7 +71,8 @@ def open_raw(path: str, attributes: list[Any]) -> int:
         except OSError:
             continue
         if answer:
-            if number := int(answer):
+            # Without a descriptor there was no room for it here: it is closed again.
+            if number := int(answer) or (errno.EMFILE if fd < 0 else 0):
                 raise OSError(number, os.strerror(number))
             return fd
     return opener.open_raw(path, attributes)  # no process to be had: better late than not at all

@@ -15,7 +15,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from serial import SerialException
-from serial.rfc2217 import Serial
+from serial.rfc2217 import (
+    COM_PORT_OPTION,
+    SERVER_NOTIFY_LINESTATE,
+    SERVER_SET_LINESTATE_MASK,
+    SET_LINESTATE_MASK,
+    Serial,
+)
 
 from serialwatch_drivers.descriptors import WRITE_LIMIT_S
 from serialwatch_drivers.port import (
@@ -44,6 +50,8 @@ _READ_BYTES = 65536
 _MAX_UNTAKEN = 32  # reads that the loop has not taken yet; then no more is read
 _END_LIMIT_S = 2.0  # for the reading thread
 _LOOK_S = 1.0
+_OVERRUN, _PARITY, _FRAMING, _BREAK = 0x02, 0x04, 0x08, 0x10  # of a line state
+_ERRORS = _OVERRUN | _PARITY | _FRAMING | _BREAK
 
 T = TypeVar("T")
 
@@ -93,6 +101,7 @@ class RemoteSerial(Serial):
         self.may_read = threading.Event()
         self.may_read.set()
         self.room = threading.Semaphore(_MAX_UNTAKEN)
+        self.error_counts: UartCounters | None = None  # None: the server tells none
         if options.dtr is not None:
             self.dtr = options.dtr
         if options.rts is not None:
@@ -107,6 +116,7 @@ class RemoteSerial(Serial):
             self._is_opening = False
         assert self._socket is not None
         keep_alive(self._socket)
+        self.rfc2217_send_subnegotiation(SET_LINESTATE_MASK, bytes((_ERRORS,)))
 
     def close(self) -> None:
         """Close the connection. Blocks for a moment: in the port's thread only."""
@@ -194,7 +204,22 @@ class RemoteSerial(Serial):
         self._on_end(problem)
 
     def _take_setting(self, suboption: bytes) -> None:
+        if suboption[:1] == COM_PORT_OPTION:
+            if suboption[1:2] in (SERVER_SET_LINESTATE_MASK, SERVER_NOTIFY_LINESTATE):
+                self.error_counts = self.error_counts or UartCounters(0, 0, 0, 0, None)
+            if suboption[1:2] == SERVER_NOTIFY_LINESTATE and len(suboption) > 2:
+                self._count(self.error_counts, suboption[2])
         self._telnet_process_subnegotiation(suboption)  # type: ignore[attr-defined]  # likewise
+
+    def _count(self, counts: UartCounters | None, state: int) -> None:
+        if counts is not None and state & _ERRORS:
+            self.error_counts = UartCounters(
+                overrun=(counts.overrun or 0) + bool(state & _OVERRUN),
+                framing=(counts.framing or 0) + bool(state & _FRAMING),
+                parity=(counts.parity or 0) + bool(state & _PARITY),
+                breaks=(counts.breaks or 0) + bool(state & _BREAK),
+                buffer_overrun=None,
+            )
 
     def _answer(self, command: bytes, option: bytes) -> None:
         with contextlib.suppress(OSError):  # the connection has ended: reading tells it
@@ -279,8 +304,8 @@ class Rfc2217Port:
             await self._run("break", None, hold)
 
     async def counters(self) -> UartCounters | None:
-        """Return None: what the far UART counts is not told."""
-        return None
+        """Return how often the server told of errors since the open, None if it tells none."""
+        return self._line.error_counts
 
     def pause(self) -> None:
         """Stop reading; the kernel's buffer fills, then the server waits."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from fault_bed import Tell
 
-_ROWS = pytest.StashKey[list[tuple[int, str, str]]]()
+_ROWS = pytest.StashKey[list[tuple[int, str, str, str, bool]]]()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -26,17 +28,32 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def tell(pytestconfig: pytest.Config) -> Tell:
-    """Note the figure of a row of the table: its number, the fault, what was measured."""
+    """Note a row of the table: its number, the fault, what was measured, the goal, if it is met.
 
-    def note(row: int, fault: str, figure: str) -> None:
-        pytestconfig.stash.setdefault(_ROWS, []).append((row, fault, figure))
+    A goal of time or memory depends on the machine: a missed one is marked, and the run fails.
+    """
+
+    def note(row: int, fault: str, figure: str, goal: str = "", is_met: bool = True) -> None:
+        pytestconfig.stash.setdefault(_ROWS, []).append((row, fault, figure, goal, is_met))
 
     return note
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail if a goal was missed, though each fault was borne."""
+    rows = session.config.stash.get(_ROWS, [])
+    if session.exitstatus == pytest.ExitCode.OK and not all(is_met for *_, is_met in rows):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the table."""
     if rows := terminalreporter.config.stash.get(_ROWS, []):
         terminalreporter.section("faults")
-        for row, fault, figure in sorted(rows):
+        for row, fault, figure, goal, is_met in sorted(rows):
             terminalreporter.write_line(f"{row:3}  {fault:44} {figure}")
+            if goal:
+                word = "met" if is_met else "MISSED"
+                terminalreporter.write_line(f"     {'':44} goal: {goal}: {word}")
+        missed = sum(not is_met for *_, is_met in rows)
+        terminalreporter.write_line(f"{missed} goals missed; load {os.getloadavg()[0]:.1f}")

@@ -7,20 +7,28 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 from bench_cable import Cable
 from running_daemon import RunningDaemon
 
-Tell = Callable[[int, str, str], None]  # row, fault, figure
-
 LINE_BYTES = 64
 _LINE = re.compile(rb"n=(\d{10}) [x]{49}\r\n")
 STEP_S = 0.005
+
+
+class Tell(Protocol):
+    """Notes a row of the table."""
+
+    def __call__(
+        self, row: int, fault: str, figure: str, goal: str = "", is_met: bool = True
+    ) -> None:
+        """Note what was measured; `is_met` says whether the figure reaches the goal."""
 
 
 def numbered(first: int, count: int) -> bytes:

@@ -47,10 +47,8 @@ def test_a_clock_that_is_set_disturbs_no_timer(cable: Cable, tmp_path: Path, tel
                 late_s.append(settled_s - min(usual_s))  # the way into the database is not a timer
             turns = lateness(daemon)
             grown = rss_kib(daemon) - rss
-        machine_s = latest_between(
-            start, before, 0.999
-        )  # what this machine does to the loop anyway
-        most_s = latest_between(before, turns, 0.999)
+        machine_s = latest_between(start, before)  # what this machine does to the loop anyway
+        worst_s = latest_between(before, turns)
         lines = list(PortLog(daemon.state / "log" / "dut1", "dut1").lines())
         rows = daemon.rows("SELECT first_seq FROM hits ORDER BY incident_id")
     disordered = sum(a.seq >= b.seq or a.mono_ns > b.mono_ns for a, b in pairwise(lines))
@@ -61,12 +59,12 @@ def test_a_clock_that_is_set_disturbs_no_timer(cable: Cable, tmp_path: Path, tel
         8,
         "clock set by an hour and a year, 6 steps",
         f"timers late at most {max(late_s) * 1000:.0f} ms (with no step {spread_s * 1000:.0f}), loop late "
-        f"99.9 % {most_s * 1000:g} ms (with no step {machine_s * 1000:g}), rows out of order {disordered}, memory {grown / 1024:+.1f} MB",
+        f"at most {worst_s * 1000:g} ms (with no step {machine_s * 1000:g}), rows out of order {disordered}, memory {grown / 1024:+.1f} MB",
+        "timers late at most 100 ms, loop at most 50 ms",
+        max(late_s) <= 0.1 + POLL_S and worst_s <= 0.05,
     )
 
     assert len(years) == 3, "the clock was not set"
-    assert max(late_s) <= max(0.1 + POLL_S, spread_s * 1.5)
-    assert most_s <= max(0.05, machine_s)
     assert disordered == 0
 
 

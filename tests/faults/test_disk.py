@@ -43,7 +43,8 @@ from serialwatch.store.sqlite_file import open_file
 pytestmark = pytest.mark.faults
 
 KILLS = int(os.environ.get("FAULT_KILLS", "200"))
-HELD_S = float(os.environ.get("FAULT_HELD_S", "15"))  # longer than any wait for a database
+HELD_S = float(os.environ.get("FAULT_HELD_S", "60"))  # longer than any wait for a database
+LOAD_S = float(os.environ.get("FAULT_LOAD_S", "60"))
 
 
 def test_kill_9_at_any_moment_loses_nothing_acknowledged(
@@ -100,11 +101,12 @@ def test_kill_9_at_any_moment_loses_nothing_acknowledged(
         f"{KILLS} kills: acknowledged rows lost {len(marked - kept)} of {len(marked)}, "
         f"database sound {sound}/{KILLS}, tails lost {len(lost)} "
         f"(oldest byte {most_s * 1000:.0f} ms old), gaps noted {len(noted)}",
+        "no acknowledged row, tails of 50 ms at most",
+        most_s <= 0.05,
     )
 
     assert marked <= kept
     assert sound == KILLS
-    assert most_s <= 0.05
     assert len(noted) >= len(lost)
     assert faults == []
 
@@ -198,11 +200,12 @@ def test_a_full_disk_that_frees_itself(cable: Cable, tmp_path: Path, tell: Tell)
         "disk full, then free again",
         f"logging again after {resumed_s:.1f} s; sent {board.sent:,} = read {read:,} = saved "
         f"{saved:,} + counted {lost:,} (in the log's gaps {noted:,})",
+        "each byte saved or counted, logging again within 5 s",
+        resumed_s < 5,
     )
 
     assert read == board.sent == saved + lost
     assert noted == lost
-    assert resumed_s < 5
 
 
 def _fill(ballast: Path) -> None:
@@ -252,12 +255,13 @@ def test_a_disk_that_fails_and_heals(
         f"{error} on {call}",
         f"logging again after {healed_s:.1f} s in file {files}; sent {board.sent:,} = saved {saved:,}"
         f" + counted {lost:,}",
+        "each byte saved or counted, logging again within 5 s",
+        healed_s < 5,
     )
 
     assert told
     assert saved + lost == board.sent
     assert files >= 2 or error == "EROFS"
-    assert healed_s < 5
 
 
 def test_a_database_that_another_program_holds(cable: Cable, tmp_path: Path, tell: Tell) -> None:
@@ -298,11 +302,12 @@ def test_a_database_that_another_program_holds(cable: Cable, tmp_path: Path, tel
         f"database held by another for {HELD_S:g} s",
         f"bytes lost 0 of {sent:,}, incident at once, {count} hits all stored {stored_s:.1f} s after, "
         f"loop late at most {late_s * 1000:g} ms, jobs dropped {dropped:g}",
+        "no byte lost, loop late at most 50 ms",
+        late_s <= 0.05,
     )
 
     assert saved >= sent - 10 * len(fault)
     assert opened == 1
-    assert late_s <= 0.25
 
 
 def test_a_database_with_wrong_bytes(cable: Cable, tmp_path: Path, tell: Tell) -> None:
@@ -359,10 +364,11 @@ def test_a_day_of_32_ports_stays_below_its_cap(tmp_path: Path, tell: Tell) -> No
 
 
 def test_faults_a_second_by_the_thousand(tmp_path: Path, tell: Tell) -> None:
-    load = fault_load(tmp_path, ports=8, hits_per_s=1000, seconds=10)
-    tell(22, "1,000 hits/s on 8 ports", f"counted {load.counted} and stored {load.stored} of {load.hits}, open "
+    load = fault_load(tmp_path, ports=8, hits_per_s=1000, seconds=LOAD_S)
+    tell(22, f"1,000 hits/s on 8 ports for {LOAD_S:g} s", f"counted {load.counted} and stored {load.stored} of {load.hits}, open "
          f"incidents of a key {load.most_open}, loop late 99 % {load.lateness_s * 1000:g} ms "
-         f"(machine {load.machine_late_s * 1000:.1f} ms)")  # fmt: skip
+         f"(machine {load.machine_late_s * 1000:.1f} ms)", "loop late 99 % at most 50 ms",
+         load.lateness_s <= 0.05)  # fmt: skip
 
     assert load.hits == load.counted == load.stored
     assert (load.most_open, load.missing_bytes) == (1, 0)

@@ -12,6 +12,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -97,6 +98,7 @@ def test_a_viewer_that_stands_still_costs_only_itself(
         with subprocess.Popen(script, stdout=-1, text=True) as others, _attached(daemon) as stopped:
             assert others.stdout is not None
             others.stdout.readline()
+            sent += _stamped(cable, FLOOD // 5, 5_000_000)  # buffers of all nine are made now
             rss = rss_kib(daemon)
             sent += _stamped(cable, FLOOD, 5_000_000)
             grown = rss_kib(daemon) - rss
@@ -114,13 +116,13 @@ def test_a_viewer_that_stands_still_costs_only_itself(
         f"capture exact ({sent:,} bytes), memory {grown / 1024:+.2f} MB, the others late "
         f"{p99_ms:.0f} ms (99 %) {late_ms[-1]:.0f} ms (most), each got {min(seen['got']) / 1e6:.0f} MB; "
         f"the stopped one was told {told:,} bytes missed, shown {shown:,}",
+        "at most 1 MB more, others late less than 50 ms (99 %)",
+        grown <= 1024 and p99_ms < 50,
     )
 
     assert received == b""
     assert told > 0
     assert min(seen["got"]) > FLOOD
-    assert grown <= 1024
-    assert p99_ms < 50
 
 
 def _stamped(cable: Cable, size: int, rate: int) -> int:
@@ -159,15 +161,17 @@ def test_ten_thousand_connections_leave_nothing_behind(
         before, rss, began_s = descriptors(daemon), rss_kib(daemon), time.monotonic()
         _connect(daemon, 10_000)
         took_s = time.monotonic() - began_s
+        first = rss_kib(daemon) - rss
+        _connect(daemon, 10_000)
         daemon.wait_for(lambda: descriptors(daemon) <= before, "closed descriptors")
-        left, grown = descriptors(daemon) - before, rss_kib(daemon) - rss
+        left, grown = descriptors(daemon) - before, rss_kib(daemon) - rss - first
         cable.prints(b"still here\r\n")
         daemon.wait_for(lambda: b"still here" in daemon.saved("dut1"), "the log")
-    tell(21, "10,000 connects, some asking, some attached", f"descriptors left {left}, memory {grown / 1024:+.2f} MB, "
-         f"{10_000 / took_s:.0f} a second")  # fmt: skip
+    tell(21, "10,000 connects, some asking, some attached", f"descriptors left {left}, memory {first / 1024:+.2f} MB, with 10,000 more "
+         f"{grown / 1024:+.2f} MB, {10_000 / took_s:.0f} a second", "none left, the second ten thousand add 1 MB at most",
+         grown <= 1024)  # fmt: skip
 
     assert left <= 0
-    assert grown < 8192
 
 
 def _connect(daemon: RunningDaemon, count: int) -> None:
@@ -187,29 +191,41 @@ def _connect(daemon: RunningDaemon, count: int) -> None:
                     client.recv(4096)
 
 
-def test_who_is_not_in_the_group_gets_nothing(cable: Cable, tmp_path: Path, tell: Tell) -> None:
+def test_who_is_not_in_the_group_gets_nothing(cable: Cable, tell: Tell) -> None:
     if os.geteuid() != 0:
         pytest.skip("another user needs root")
     asks = (
         "import socket,sys\n"
         "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n"
-        "s.sendall(b'GET /v1/ports HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'); print(s.recv(99)[:12])\n"
+        "s.sendall(b'GET /v1/ports HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'); print(s.recv(99)[:12].decode())\n"
     )
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.owner() == "root" and str(folder) not in ("/", "/tmp"):
-            folder.chmod(0o755)
-    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+    # Not below pytest's own folder, which every other run of pytest closes to all but its user.
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(Path(folder), {"dut1": str(cable.path)}) as daemon,
+    ):
+        Path(folder).chmod(0o755)
         modes = [oct(p.stat().st_mode & 0o777) for p in (daemon.socket.parent, daemon.socket)]
-        outside = subprocess.run(
-            ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups",
-             "/usr/bin/python3", "-c", asks, str(daemon.socket)],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-    told = outside.stderr.strip().splitlines()[-1]
-    tell(37, "a user outside the group", f"folder and socket {' '.join(modes)}: {told}")
+        by_modes = _as_nobody(asks, daemon.socket)
+        daemon.socket.parent.chmod(0o755)  # the daemon itself refuses too
+        daemon.socket.chmod(0o666)
+        by_uid = _as_nobody(asks, daemon.socket)
+    told = by_modes.stderr.strip().splitlines()[-1]
+    tell(37, "a user outside the group", f"folder and socket {' '.join(modes)}: {told}; with open "
+         f"modes: {by_uid.stdout.strip()}")  # fmt: skip
 
     assert modes == ["0o750", "0o660"]
-    assert "PermissionError" in outside.stderr
+    assert "PermissionError" in by_modes.stderr
+    assert "HTTP/1.1 403" in by_uid.stdout
+
+
+def _as_nobody(script: str, path: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script as a user who is in no group of ours."""
+    return subprocess.run(
+        ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups",
+         "/usr/bin/python3", "-c", script, str(path)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
 
 
 def test_reloads_while_it_prints(cable: Cable, tmp_path: Path, tell: Tell) -> None:

@@ -82,11 +82,14 @@ def _measured(wheel: Path, names: list[str], *, is_quiet: bool) -> list[Figure]:
 def _checked(name: str, bench: LabBench) -> Iterator[Figure]:
     """Run a check; one that cannot be finished is a miss, and the others go on."""
     began_s = time.monotonic()
+    before = bench.unasked()
     try:
         yield from CHECKS[name](bench)
     except LabError as exc:
         print(f"    {exc}", file=sys.stderr)
         yield Figure(f"{name}: could not be finished", 1.0, "", "0", is_met=False)
+    unasked = bench.unasked() - before
+    yield Figure("  [bytes to boards that nobody sent]", unasked, "B", "0", unasked == 0)
     yield Figure(f"  [{name} took]", time.monotonic() - began_s, "s", "", is_met=True)
 
 

@@ -44,12 +44,16 @@ class LabBench:
     def __init__(self, qemu: Qemu, pc: LabPc, boards: Sequence[str]) -> None:
         self.qemu = qemu
         self.pc = pc
-        self.boards = {name: Board(qemu.folder / f"{name}.sock") for name in boards}
+        self.boards = {name: Board(qemu.folder / f"{name}.sock", qemu.resets) for name in boards}
 
     def close(self) -> None:
         """Switch the boards off."""
         for board in self.boards.values():
             board.power_off()
+
+    def unasked(self) -> int:
+        """Return how many bytes boards behind adapters got that nobody had asked for."""
+        return sum(board.unasked for board in self.boards.values())
 
     def plug(self, socket: str, serial: str, board: str = "dut1") -> float:
         """Plug in the adapter of a board, which boots by that; return when, as time.monotonic()."""

@@ -19,6 +19,7 @@ SOCKETS = ("1", "2", "4.1", "4.2", "3")  # where it is plugged in, in turn; 4 is
 HUB = "4"
 CYCLES = 20
 CYCLE_S = 3.6  # at least: a port that is lost ten times within 30 s counts as flapping
+IDLE = 0.7  # of the emulated core, for daemon and agent
 LINES = 40  # that are seen of each cycle
 WATCHDOG_S = 10
 WATCHDOG_UNIT = f"[Service]\nWatchdogSec={WATCHDOG_S}\n".encode()
@@ -80,6 +81,7 @@ def power(bench: LabBench) -> Iterator[Figure]:
 
 def plug(bench: LabBench) -> Iterator[Figure]:
     """An adapter that comes and goes, at another USB socket each time."""
+    _settled(bench)
     board = bench.boards["dut1"]
     began_s = bench.pc.clocks().mono_s + time.monotonic()
     bench.qemu.plug_hub(HUB)
@@ -109,7 +111,13 @@ def plug(bench: LabBench) -> Iterator[Figure]:
     pulled_s = [entry.mono_s for entry in told if "now disconnected from ttyUSB" in entry.text]
     own_s = _percentile(_differences(attached_s, first_mono_s), 95)
     most_s, late_s = max(first_byte_s), _percentile(loss_s, 95)
+    in_time = sum(s <= 1 for s in first_byte_s)
+    goal = f"{CYCLES} of {CYCLES}"
+    yield Figure("plug -> first byte: within a second", in_time, "", goal, in_time == CYCLES)
     yield Figure("plug -> first byte: most", most_s, "s", "<= 1", most_s <= 1)
+    if most_s > 1:
+        told_s = ", ".join(f"{s:.2f}" for s in first_byte_s)
+        print(f"    plug -> first byte, in turn: {told_s} s", file=sys.stderr)
     yield Figure("plug -> first byte: median", _percentile(first_byte_s, 50), "s", "", True)
     yield Figure("  since the kernel has the tty: 95 %", own_s, "s", "", True)
     yield Figure("pull -> loss noticed: 95 %", late_s, "s", "<= 0.3", late_s <= 0.3)
@@ -119,7 +127,6 @@ def plug(bench: LabBench) -> Iterator[Figure]:
     yield Figure("  the clocks of both may differ by", clocks.doubt_s * 1000, "ms", "", True)
     places = len(set(opened))
     yield Figure("sockets it was plugged into", places, "", f"{len(SOCKETS)}", places == 5)
-    goal = f"{CYCLES} of {CYCLES}"
     yield Figure("replugs: name and history kept", kept, "", goal, kept == CYCLES)
     boots = {line.boot for line in lines} - {0}
     yield Figure("  boots of the board in one log", len(boots), "", goal, len(boots) == CYCLES)
@@ -151,7 +158,6 @@ def hub(bench: LabBench) -> Iterator[Figure]:
 def lines_kept(bench: LabBench) -> Iterator[Figure]:
     """What the adapter is told about DTR and RTS, and what is lost, at reload and restart."""
     pc = bench.pc
-    board = bench.boards["dut1"]
     at_s = time.time()
     _plugged(bench, "1")
     told = bench.qemu.modem_lines(at_s)
@@ -175,7 +181,6 @@ def lines_kept(bench: LabBench) -> Iterator[Figure]:
     told = bench.qemu.modem_lines(at_s)
     yield _none("restart: DTR or RTS lowered", _lowered(told), "times")
     yield Figure("  lines that the board printed meanwhile", missing(lines), "lines", "", True)
-    yield _none("  bytes that the board got, so far", len(board.received), "B")
 
 
 def kill(bench: LabBench) -> Iterator[Figure]:
@@ -287,7 +292,7 @@ def acm(bench: LabBench) -> Iterator[Figure]:
     goal = f"{ACM_CYCLES} of {ACM_CYCLES}"
     yield Figure("ttyACM: there and back, nothing lost", back, "", goal, back == ACM_CYCLES)
     got = int(pc.must("stat", "-c", "%s", "/run/acm.received"))
-    yield _none("  bytes that it got", got, "B")
+    yield _none("  bytes that it got, though nobody sent any", got, "B")
     yield _yes("  ModemManager is told to leave it alone", "ID_MM_PORT_IGNORE=1" in rules)
 
 
@@ -302,11 +307,23 @@ def rights(bench: LabBench) -> Iterator[Figure]:
     yield _yes("anybody else: looking is refused", _as(bench, "outsider", "ports") != 0)
     board = bench.boards["dut1"]
     already = len(board.received)
-    yield _none("bytes that the board got until now", already, "B")
     yield _yes("operator: sends", _as(bench, "operator", "send", "dut1", "hello") == 0)
     wait_for(lambda: board.received[already:].endswith((b"\r", b"\n")), "what was sent, to its end")
-    got = bytes(board.received[already:]).rstrip(b"\r\n")
-    yield _yes("  the board gets that and nothing else", got == b"hello")
+    got = bytes(board.received[already:])
+    yield _yes("  the board gets that and nothing else", got.rstrip(b"\r\n") == b"hello")
+    board.asked += len(got) if got.rstrip(b"\r\n") == b"hello" else 0
+    link = "/run/serialwatch/tty/dut1"
+    pty = pc.must("readlink", "-f", link).strip()
+    yield _yes("port's pty: a member of serialwatch opens it", _opens(bench, "viewer", link))
+    others = [path for path in (link, pty) if _opens(bench, "outsider", path)]
+    yield _none("  anybody else: by its link, or the pty behind it", len(others), "", others)
+    lend = ("release", "dut1", "--", "true")
+    yield _yes("release: refused to a member of serialwatch", _as(bench, "viewer", *lend) != 0)
+    before, at_s = bench.next_line("dut1"), time.time()
+    yield _yes("  operator: runs a command", _as(bench, "operator", *lend) == 0)
+    bench.wait_for_state("dut1", "up")
+    bench.wait_for_lines("dut1", before, LINES)
+    yield _none("  DTR or RTS lowered", _lowered(bench.qemu.modem_lines(at_s)), "times")
 
 
 def unit(bench: LabBench) -> Iterator[Figure]:
@@ -362,6 +379,19 @@ def _plugged(bench: LabBench, socket: str) -> None:
     before = bench.next_line("dut1") or 1
     bench.plug(socket, DUT1)
     bench.wait_for_lines("dut1", before)
+
+
+def _settled(bench: LabBench) -> None:
+    """See that the PC has done what it does after its start."""
+    bench.pc.run("systemctl", "is-system-running", "--wait", limit_s=120)
+    bench.wait_until_watching()
+
+    def is_idle() -> bool:
+        before_s = _cpu_s(bench)
+        time.sleep(1)
+        return _cpu_s(bench) - before_s < IDLE
+
+    wait_for(is_idle, "an idle daemon", 120)
 
 
 def _shorten_watchdog(bench: LabBench) -> None:
@@ -421,6 +451,12 @@ def _place(bench: LabBench, tty: str) -> str:
 
 def _as(bench: LabBench, user: str, *argv: str) -> int:
     return bench.pc.run("runuser", "-u", f"lab-{user}", "--", "serialwatch", *argv).code
+
+
+def _opens(bench: LabBench, user: str, path: str) -> bool:
+    """Tell whether a user may open a tty, without doing anything to it."""
+    code = f"import os; os.open({path!r}, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)"
+    return bench.pc.run("runuser", "-u", f"lab-{user}", "--", "python3", "-c", code).code == 0
 
 
 def _differences(before_s: Sequence[float], after_s: Sequence[float]) -> list[float]:

@@ -142,7 +142,10 @@ class LabPc:
     def _ask(self, request: dict[str, Any], limit_s: float) -> dict[str, Any]:
         self._n += 1
         self._link.settimeout(limit_s)
-        self._link.sendall(json.dumps(request | {"id": self._n}).encode() + b"\n")
+        try:
+            self._link.sendall(json.dumps(request | {"id": self._n}).encode() + b"\n")
+        except TimeoutError as exc:
+            raise LateError("the PC's agent takes no more requests") from exc
         while True:
             answer: dict[str, Any] = json.loads(self._line())
             if answer["id"] == self._n:  # else it is late: we had given up on it

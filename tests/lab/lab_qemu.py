@@ -26,6 +26,7 @@ _SET_MODEM_LINES = re.compile(
     r"@(?P<at>\d+\.\d+):usb_serial_handle_control .*control 0x4001, value 0x(?P<value>[\da-f]+)"
 )
 _DTR, _RTS = 0x01, 0x02
+_RESET = b"control 0x4000, value 0x0\n"
 
 
 class LabError(Exception):
@@ -137,6 +138,10 @@ class Qemu:
         at_s = time.monotonic()
         self._command("device_del", id=device)
         return at_s
+
+    def resets(self) -> int:
+        """Return how often its driver has reset an adapter: at an open, which empties it."""
+        return self._trace.read_bytes().count(_RESET)
 
     def modem_lines(self, since_s: float) -> list[ModemLines]:
         """Return what the adapters were told since a time.time(), oldest first."""

@@ -108,8 +108,8 @@ class Equipment:
         """Note that a run is over: long jobs that end later are only stored."""
         self._runs.pop(run_id, None)
 
-    async def take_late(self, late: Late) -> None:
-        """Store what a long job gave, and let its run have it if it still goes on."""
+    async def take_late(self, late: Late) -> bool:
+        """Store what a long job gave; return whether its run still goes on, and has it."""
         if (tools := self._runs.get(late.run_id)) is not None:
             tools.add_late(late.skill, late.result)
         result = late.result
@@ -125,6 +125,7 @@ class Equipment:
             await self.link.ask("late", body)
         except CoreError as exc:
             log.warning("the result of job %s is not stored: %s", late.job_id, exc)
+        return tools is not None
 
     async def ports(self, limit_s: float = PORTS_LIMIT_S) -> Mapping[str, Any]:
         """Return the state of every port.

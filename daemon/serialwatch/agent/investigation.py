@@ -35,6 +35,7 @@ from serialwatch.agent.run.trace import (
 from serialwatch.agent.skills.results import RefusedError
 from serialwatch.agent.standing import Standing, Standings, carried_on, is_by_model, says_the_same
 from serialwatch.agent.workers.tools import RunTools
+from serialwatch.agent.workers.worker import Late
 from serialwatch.records import Incident, Report
 from serialwatch.store.reports import load_report
 from serialwatch.wire import Json, report_to_json
@@ -102,10 +103,10 @@ class Investigator:
 
         def next_report(previous: Report | None) -> Report:
             if previous is not None and is_by_model(previous):
-                return carried_on(previous, before, report)
-            return _with_question(report, standing.asked)
+                return _with_notes(carried_on(previous, before, report), standing)
+            return _with_notes(report, standing)
 
-        await self._publish(standing, next_report, record)
+        await self._publish(standing, next_report, record.id)
         if has_settled and not will_ask:
             await self._remember(report, record, incident, tools)
         diary = Diary(self._link, replace(record, reason=reason))
@@ -160,11 +161,15 @@ class Investigator:
         if run.inquiry is not None:
             run = await self._inquired(record, run, run.inquiry)
         standing.asked = _as_unknown(run.inquiry, record.id) if run.inquiry else ""
+        if run.inquiry is None:  # what came after the last round; else the run will have it
+            standing.late += [
+                _as_late(call.skill, call.result.status, record.id) for call in tools.take_late()
+            ]
 
         def next_report(_: Report | None) -> Report:
             latest = standing.baseline or baseline
             if run.report is not None:
-                return carried_on(run.report, baseline, latest)
+                return _with_notes(carried_on(run.report, baseline, latest), standing)
             cost = replace(
                 latest.cost,
                 model_calls=run.state.answered,
@@ -174,13 +179,36 @@ class Investigator:
             )
             not_checked = tuple(dict.fromkeys([*latest.not_checked, *run.state.missing]))
             standing.baseline = replace(latest, cost=cost, not_checked=not_checked)
-            return _with_question(standing.baseline, standing.asked)
+            return _with_notes(standing.baseline, standing)
 
-        report = await self._publish(standing, next_report, record)
+        report = await self._publish(standing, next_report, record.id)
         if run.inquiry is None:
             await self._remember(report, record, incident, tools)
         diary.record = replace(record, reason=run.reason)
         await diary.close(run.state, run.rounds, tools, run.status)
+
+    async def late(self, late: Late) -> None:
+        """Let the report tell of a long job that ended after its run; its result is stored.
+
+        Raises:
+            CoreError: the report could not be handed in.
+
+        """
+        incident = self._standings.incident(late.incident) if late.incident else None
+        if incident is None:
+            return
+        standing = self._standings.of(incident)
+        if standing.asked and late.run_id in standing.asked:
+            return  # the run waits for a person, and will have it
+        standing.late.append(_as_late(late.skill, late.result.status, late.run_id))
+        if standing.report is None:
+            return
+
+        def next_report(previous: Report | None) -> Report:
+            assert previous is not None  # one is published
+            return _with_notes(previous, standing)
+
+        await self._publish(standing, next_report, late.run_id)
 
     async def cut_short(self) -> list[Work]:
         """Return the runs that an earlier agent left in the middle, to go on with."""
@@ -249,7 +277,7 @@ class Investigator:
             return replace(report, cost=replace(report.cost, reason=why))
 
         if standing.baseline is not None and not is_by_model(standing.baseline):
-            await self._publish(standing, next_report, record)
+            await self._publish(standing, next_report, record.id)
         tools = self._tools(record.id, standing.incident)
         past.hand_over(tools)
         await Diary(self._link, record, tools).close(past.state, (), tools, RunStatus.CUT_SHORT)
@@ -337,7 +365,7 @@ class Investigator:
         self,
         standing: Standing,
         next_report: Callable[[Report | None], Report],
-        record: RunRecord,
+        run_id: str,
     ) -> Report:
         """Hand in what follows the last report, unless it says the same; return it."""
         async with standing.publishing:
@@ -346,7 +374,7 @@ class Investigator:
             report = replace(report, revision=previous.revision + 1 if previous else 1)
             if previous is not None and says_the_same(report, previous):
                 return previous
-            body = {"report": report_to_json(report), "run_id": record.id}
+            body = {"report": report_to_json(report), "run_id": run_id}
             await self._link.ask("report", body)
             standing.report = report
             return report
@@ -387,11 +415,18 @@ def _as_unknown(inquiry: Inquiry, run_id: str) -> str:
     return f'{inquiry.question} (`serialwatch runs answer {run_id} "..."`)'
 
 
-def _with_question(report: Report, asked: str) -> Report:
-    """Return a report with what a person was asked and has not answered yet."""
-    if not asked or asked in report.unknowns:
-        return report
-    return replace(report, unknowns=(asked, *report.unknowns))
+def _with_notes(report: Report, standing: Standing) -> Report:
+    """Return a report with what nobody has answered yet, and what came after its run."""
+    notes = [note for note in (standing.asked, *standing.late) if note]
+    return replace(report, unknowns=tuple(dict.fromkeys([*notes, *report.unknowns])))
+
+
+def _as_late(skill: str, status: str, run_id: str) -> str:
+    """Return how a report tells of a result that nobody has weighed: not what is in it."""
+    return (
+        f"what the long job of {skill} found: it ended after the model's run ({status}); "
+        f"`serialwatch runs show {run_id}`"
+    )
 
 
 def _record(work: Work) -> RunRecord:

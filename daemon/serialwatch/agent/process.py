@@ -7,8 +7,9 @@ import contextlib
 import importlib
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from serialwatch.agent.archive import Archive, logs_below
@@ -25,6 +26,7 @@ from serialwatch.agent.role import Roles, load_roles
 from serialwatch.agent.run.asking import MODEL_RUN, Asking
 from serialwatch.agent.setup import Setup
 from serialwatch.agent.skills.registry import Registry
+from serialwatch.agent.skills.resting import NAME, Resting, write_resting
 from serialwatch.agent.skills.results import RefusedError
 from serialwatch.agent.skills.watch import SkillWatch
 from serialwatch.agent.workers.tools import page_texts
@@ -78,10 +80,11 @@ class Agent:
         self._link = link
         self._tasks = tasks
         self._loader = loader
+        self._resting = setup.state_dir / "skills" / NAME
         self._queue = WorkQueue()
         self._running: set[asyncio.Task[None]] = set()
         archive = Archive(logs_below(setup.state_dir / "log"), setup.state_dir / "serialwatch.db")
-        workers = Workers(on_late=self._take_late)
+        workers = Workers(on_late=self._take_late, on_resting=self._tell_resting)
         self._equipment = Equipment(link, archive, setup.elfs, workers)
         self._use = ModelUse(setup.model, archive, Breaker(self._tell_breaker), link.ask)
         self._investigator = Investigator(self._equipment, self._use, loader)
@@ -105,6 +108,7 @@ class Agent:
         )
         equipment.pages = page_texts(equipment.knowledge)
         equipment.own.load()
+        self._tell_resting(())  # of an earlier agent
         role = self._investigator.role = roles.for_origin("incidents")
         self.answering.roles = roles
         novel = NovelWatch(equipment.archive, setup.state_dir / "log", link)
@@ -124,6 +128,7 @@ class Agent:
         await asyncio.gather(*self._running, return_exceptions=True)
         await self._equipment.workers.stop()
         self._equipment.archive.close()
+        self._tell_resting(())
         self._loader.shutdown()
 
     def wake(self, order: Json) -> None:
@@ -163,8 +168,19 @@ class Agent:
         self._equipment.registry = registry
         self._equipment.workers.enable(registry.touched)
 
+    def _tell_resting(self, skills: Sequence[Resting]) -> None:
+        self._loader.submit(_leave_resting, self._resting, skills)
+
     def _take_late(self, late: Late) -> None:
-        self._spawn(self._equipment.take_late(late), f"late result {late.job_id}")
+        async def take() -> None:
+            if await self._equipment.take_late(late):
+                return
+            try:
+                await self._investigator.late(late)
+            except CoreError as exc:
+                log.warning("the report does not tell of job %s: %s", late.job_id, exc)
+
+        self._spawn(take(), f"late result {late.job_id}")
 
     def _add(self, work: Work) -> None:
         if (refused := self._queue.add(work)) is not None:
@@ -216,6 +232,13 @@ class Agent:
                 await self._link.ask("breaker", {"is_open": is_open})
 
         self._spawn(tell(), "breaker")
+
+
+def _leave_resting(path: Path, skills: Sequence[Resting]) -> None:
+    try:
+        write_resting(path, skills)
+    except OSError as exc:
+        log.warning("`skills list` cannot tell which skills rest: %s", exc)
 
 
 def usable_roles(setup: Setup) -> Roles:

@@ -8,6 +8,7 @@ words it in the same way.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
@@ -16,6 +17,7 @@ from serialwatch.records import Line
 
 RUN = 4  # words in a row, as a line has them, are a quotation
 _WORD = re.compile(r"[A-Za-z]{2,}")
+_CITED = re.compile(r"[^\s,]*\[[^\s\[\]]+:L\d+\][^\s,]*")  # and what is left of the words around it
 
 
 def quoted_from(
@@ -41,6 +43,13 @@ def without_quotes(text: str, lines: Iterable[Line], pages: Mapping[str, str]) -
     for start, end, ref in reversed(quoted_from(text, lines, pages)):
         text = f"{text[:start]}[{ref}]{text[end:]}"
     return text
+
+
+def title_from(text: str, lines: Iterable[Line], pages: Mapping[str, str], limit: int) -> str:
+    """Return a text as a title: nothing of a line, no reference to one, and cut between words."""
+    text = re.sub(r"\s+[^\s,]*…", "…", _CITED.sub(" ", without_quotes(text, lines, pages)))
+    text = re.sub(r"[\s:;(\"']+(?=,)", "", text)
+    return textwrap.shorten(text.strip(" :;,.-(\"'"), limit, placeholder="…")
 
 
 def _is_on_page(gram: str, pages: Mapping[str, str]) -> bool:

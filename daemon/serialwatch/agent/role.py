@@ -8,7 +8,7 @@
     risk: L2                            # of a skill, at most
     memory-read: bench port board       # scopes of memories that it sees
     memory-write: port                  # and that it may add to
-    limits: {rounds: 8, tokens: 24000}  # of one run; they can only be narrower than the usual ones
+    limits: {rounds: 8, tokens: 48000}  # of one run; they can only be narrower than the usual ones
     ---
 
     ## core                             # always given
@@ -44,7 +44,7 @@ FILE = "ROLE.md"
 # What one run may take at most, and at least to be of any use.
 LIMITS: Mapping[str, tuple[int, int]] = {
     "rounds": (2, 8),
-    "tokens": (8_000, 24_000),
+    "tokens": (8_000, 48_000),
     "seconds": (15, 90),
 }
 _KEYS = {

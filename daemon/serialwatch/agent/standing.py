@@ -21,6 +21,7 @@ class Standing:
     baseline: Report | None = None  # the offline analyst's last one, published or not
     is_settled: bool = False  # and all that follows from that was begun
     asked: str = ""  # what a person was asked and has not answered, as a report says it
+    late: list[str] = field(default_factory=list)  # jobs that ended after their run, likewise
     publishing: asyncio.Lock = field(default_factory=asyncio.Lock)  # one revision after another
 
 

@@ -98,19 +98,34 @@ class OpenedPath:
         self._path = path
         self._opened = opened
         self._known = identity
+        self._node: tuple[int, int, int, int] | None = None  # that was found to be the known one
 
     def has_changed(self) -> bool:
         """Tell whether the device is another one than at the first call."""
         if self._known is None:
             self._known = identify(self._opened, self._sysfs)
+        node = _node_at(self._path)
+        if node is not None and node == self._node:
+            return False  # a node that is made anew has another time, if not another inode
+        self._node = None
         now = identify(self._path, self._sysfs)
         if now == self._known:
+            self._node = node
             return False
         own = identify(self._opened, self._sysfs)
         if own != self._known:
             return True
         # It is still there; only its link is gone, or was taken over.
         return now is not None and not is_twin(self._path, self._opened, self._sysfs, self._twins)
+
+
+def _node_at(path: str) -> tuple[int, int, int, int] | None:
+    """Return what tells a node from those that had its path before; None if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_rdev, found.st_ctime_ns
 
 
 class _Adapter:

@@ -46,6 +46,7 @@ REMOTE_WAIT_S = 2.0  # the longest before the next try to connect: nothing tells
 RIGHTS_S = 2.0  # udev sets group and mode of a device some time after it has appeared
 RIGHTS_RETRY_S = 0.1
 POLL_S = 1.0  # between two readings of the error counters
+POLL_SLOT_S = 0.05  # readings of many ports fall into the same turns of the loop
 POLL_LIMIT_S = 5.0
 CLOSE_LIMIT_S = 5.0
 FLAPS = 10  # losses within `FLAP_S`: the port is flapping
@@ -132,6 +133,11 @@ class Reader:
     def has_bit_rate(self) -> bool:
         """Whether the device is a serial port, which has one, and not a program or a file."""
         return self._scheme in (*_TTYS, "rfc2217")
+
+    @property
+    def can_vanish(self) -> bool:
+        """Whether a loss is a fault: a program or a file may end."""
+        return self._scheme in (*_TTYS, *_REMOTE)
 
     @property
     def _scheme(self) -> str:
@@ -456,9 +462,10 @@ class Reader:
         """Each second, read the error counters and see whether the port is steady."""
         opened_s = time.monotonic()
         before: UartCounters | None = None
+        loop = asyncio.get_running_loop()
         while True:
-            self.beat_s = asyncio.get_running_loop().time()
-            await asyncio.sleep(POLL_S)
+            self.beat_s = loop.time()
+            await asyncio.sleep(POLL_S - self.beat_s % POLL_SLOT_S)
             if self._is_flapping and time.monotonic() - opened_s >= STEADY_S:
                 self._is_flapping = False
                 self._losses.clear()

@@ -26,7 +26,7 @@ from serialwatch.store.spending import SpendingRow, load_spending
 from serialwatch.tomlfile import TomlError
 
 if TYPE_CHECKING:
-    from serialwatch.agent.models.model_check import Finding
+    from serialwatch.agent.models.model_check import EndpointCheck, Finding
 
 _STYLES = {"yes": "", "no": "yellow", "partly": "yellow", "unknown": ""}
 
@@ -90,11 +90,12 @@ async def _checked(config: Config, setup: ModelSetup, key: ApiKey, as_json: bool
             "ok": is_usable,
             "findings": [asdict(finding) for finding in found],
             "tokens": checking.tokens,
+            "price": round(checking.price, 6),
             "today": [asdict(row) for row in today],
         }
         click.echo(json.dumps(body, indent=2))
     else:
-        _show_end(setup.caps, found, checking.tokens, today, is_usable)
+        _show_end(setup.caps, found, checking, today, is_usable)
     return 0 if is_usable else FAULT
 
 
@@ -115,7 +116,11 @@ def _show(finding: Finding) -> None:
 
 
 def _show_end(
-    caps: Caps, found: list[Finding], tokens: int, today: list[SpendingRow], is_usable: bool
+    caps: Caps,
+    found: list[Finding],
+    checking: EndpointCheck,
+    today: list[SpendingRow],
+    is_usable: bool,
 ) -> None:
     out = console()
     out.print()
@@ -128,8 +133,12 @@ def _show_end(
     limit = f" of {amount(caps.tokens_per_day)}" if caps.tokens_per_day else ""
     price = f", {cost:.2f}" if cost else ""
     out.print(f"today the agent has spent {amount(spent)} tokens{limit}{price}")
-    price = f", {caps.price(tokens, 0):.4f} or more" if caps.price_in else ""
-    out.print(f"this check took {amount(tokens)} tokens{price}")
+    for row in today if len(today) > 1 else ():
+        price = f", {row.cost:.4f}" if row.cost else ""
+        tokens = amount(row.prompt_tokens + row.completion_tokens)
+        out.print(f"  {safe(row.model)}: {tokens} tokens{price}")
+    price = f", {checking.price:.4f}" if checking.price else ""
+    out.print(f"this check took {amount(checking.tokens)} tokens{price}")
     if not is_usable:
         out.print("The agent cannot use this endpoint; the offline analyst writes the reports.")
 

@@ -107,7 +107,7 @@ def _heading(body: Json, now: datetime, width: int | None) -> Iterator[Text]:
     status = str(run["exit_status"])
     costs = [f"{len(body['skill_calls'])} skill calls"]
     if run["kind"] == "model":
-        costs = [f"{run['rounds']} rounds", *costs, f"{int(run['tokens']):,} tokens"]
+        costs = [f"{run['rounds']} rounds", *costs, _tokens(run)]
     costs.append(_took(run))
     words = f"{safe(status)}: {_ENDED.get(status, 'ended')}" if run["kind"] == "model" else ""
     words = words or safe(status)
@@ -121,6 +121,25 @@ def _heading(body: Json, now: datetime, width: int | None) -> Iterator[Text]:
     endpoint = safe(run["base_url"])
     if endpoint:
         yield from wrapped("", f"asked {endpoint}, session {safe(run['session_id'])}", width)
+
+
+def _tokens(run: Json) -> str:
+    """Return what the models of a run were billed for, each of them if there were several."""
+    state = run.get("state") or {}
+    price = float(state.get("price") or 0)
+    told = f"{int(run['tokens']):,} tokens{_cost(price)}"
+    models = state.get("models") or {}
+    if len(models) < 2:
+        return told
+    each = [
+        f"{safe(model)} {int(row['tokens']):,}{_cost(float(row['price']))}"
+        for model, row in models.items()
+    ]
+    return f"{told} ({', '.join(each)})"
+
+
+def _cost(price: float) -> str:
+    return f" for {price:.4f}" if price else ""
 
 
 def _plan(run: Json, width: int | None) -> Iterator[Text]:

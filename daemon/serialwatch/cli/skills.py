@@ -17,7 +17,15 @@ from serialwatch.agent.skills.skill import Skill
 from serialwatch.bundled import search_path
 from serialwatch.cli.errors import WRONG_USE, CliError
 from serialwatch.cli.options import json_option
-from serialwatch.cli.skills_load import config_option, installed, one_of, read_config, status_of
+from serialwatch.cli.skills_load import (
+    config_option,
+    installed,
+    one_of,
+    read_config,
+    resting,
+    rests,
+    status_of,
+)
 from serialwatch.cli.skills_new import new_skill
 from serialwatch.cli.skills_run import run_skill, test_skills
 from serialwatch.cli.tables import Column, Row, console, safe, table, width_of, wrapped
@@ -97,12 +105,13 @@ def _as_json(finding: Finding) -> Json:
 @json_option
 def list_skills(config_path: Path | None, as_json: bool) -> None:
     """List the skills the agent has, other versions of them, and those that are broken."""
-    registry = installed(read_config(config_path))
+    config = read_config(config_path)
+    registry, rest = installed(config), resting(config)
     found = [
         skill for name in sorted(registry.skills) for skill in registry.versions(name)
     ]  # fmt: skip
     if as_json:
-        body = [_row(registry, skill) for skill in found]
+        body = [_row(registry, skill) | {"rests": rests(rest, skill)} for skill in found]
         broken = [
             {"name": b.name, "folder": str(b.folder), "problems": [f.text for f in b.findings]}
             for b in registry.broken
@@ -111,7 +120,7 @@ def list_skills(config_path: Path | None, as_json: bool) -> None:
         click.echo(json.dumps(told, indent=2))
         return
     out = console()
-    rows = [_listed(registry, skill) for skill in found]
+    rows = [_listed(registry, skill, rests(rest, skill)) for skill in found]
     rows += [
         Row((b.name, "-", "-", "-", f"broken: {safe(b.findings[0].text)}", str(b.folder.parent)))
         for b in registry.broken
@@ -123,13 +132,13 @@ def list_skills(config_path: Path | None, as_json: bool) -> None:
         out.print(line)
 
 
-def _listed(registry: Registry, skill: Skill) -> Row:
+def _listed(registry: Registry, skill: Skill, why_rests: str) -> Row:
     is_used = registry.skills[skill.name] is skill
     what = _first_sentence(skill.description) if is_used else status_of(registry, skill)
     tokens = str(tokens_of(tool_of(skill))) if is_used else "-"
     note = status_of(registry, skill) if is_used and skill.name in registry.reasons else ""
     cells = (skill.name, skill.risk, skill.version, tokens, what, str(skill.folder.parent))
-    return Row(cells, safe(note))
+    return Row(cells, safe("; ".join(filter(None, (why_rests, note)))))
 
 
 def _row(registry: Registry, skill: Skill) -> Json:
@@ -154,16 +163,19 @@ def show(name: str, config_path: Path | None, as_json: bool) -> None:
 
     NAME is that of a skill, or its folder.
     """
-    registry, name = one_of(read_config(config_path), name)
+    config = read_config(config_path)
+    registry, name = one_of(config, name)
     skill = registry.skills[name]
+    why_rests = rests(resting(config), skill)
     if as_json:
-        click.echo(json.dumps(_shown(registry, skill), indent=2))
+        click.echo(json.dumps(_shown(registry, skill) | {"rests": why_rests}, indent=2))
         return
     out = console()
     width = width_of(out)
     tool = tool_of(skill)
     out.print(f"{skill.name} {skill.version} · {skill.risk} · {safe(status_of(registry, skill))}")
-    facts: list[tuple[str, str]] = [
+    facts = [("not called", why_rests)] if why_rests else []
+    facts += [
         ("what", skill.description),
         ("may use", ", ".join(sorted(skill.allowed)) or "nothing of the bench"),
         ("limits", _limits(skill)),

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from serialwatch.agent.skills.registry import Registry, find_skills
+from serialwatch.agent.skills.resting import NAME, Resting, read_resting
 from serialwatch.agent.skills.skill import Skill
 from serialwatch.bundled import search_path
 from serialwatch.cli.errors import WRONG_USE, CliError
 from serialwatch.cli.tables import safe
-from serialwatch.config import Config, load_config
+from serialwatch.cli.times import clock, local_now
+from serialwatch.config import Config, load_config, state_dir
 from serialwatch.tomlfile import TomlError
+from serialwatch.wire import utc_ns
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -79,6 +82,20 @@ def one_of(config: Config, name: str) -> tuple[Registry, str]:
     close = registry.similar(name)
     hint = f"did you mean {' or '.join(close)}?" if close else "`serialwatch skills list`"
     raise CliError(f"no skill {safe(name)!r}: {hint}", WRONG_USE)
+
+
+def resting(config: Config) -> Mapping[tuple[str, str], Resting]:
+    """Return the skills that rest with the daemon of this configuration, by name and hash."""
+    return read_resting(state_dir(config) / "skills" / NAME)
+
+
+def rests(rest: Mapping[tuple[str, str], Resting], skill: Skill) -> str:
+    """Return why a skill is not called now and what to do about it, "" if it is."""
+    row = rest.get((skill.name, skill.sha))
+    if row is None:
+        return ""
+    when = clock(utc_ns(row.since), local_now())
+    return f"rests since {when}: {row.why}; mend it, or `touch {skill.folder}/main.py`"
 
 
 def status_of(registry: Registry, skill: Skill) -> str:

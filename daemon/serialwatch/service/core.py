@@ -129,7 +129,7 @@ class Service:
             policy_of_this_process(is_system=True) if is_system() else None,
         )
         self._bench.tty_of = self._ttys.path
-        self._discovery = Discovery(self._ports, self._in_renderer)
+        self._discovery = Discovery(self._ports, self._in_renderer, state / "discovered.json")
         self._host = HostWatch(self._ports, self._bench.mark, self._tell_state, self._in_renderer)
         self._api: ApiServer | None = None
         self._upkeep = Upkeep(
@@ -263,6 +263,7 @@ class Service:
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
         """Do what follows once the ports are read: numbers, rules, agent, people."""
         if self._config.discover:
+            self._discovery.restore()
             await self._discovery.look(self._config)
             before, self._config = self._config, self._discovery.extended(self._config)
             for name in self._config.port.keys() - before.port.keys():

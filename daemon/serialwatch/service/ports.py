@@ -39,7 +39,7 @@ MAX_WAITING = 1024 * 1024  # bytes of a port that wait for the rules to be compi
 HOST_MESSAGES = 20  # of the PC's kernel that are kept, a port
 KERNEL_NS = 10_000_000_000  # a message of the kernel explains what happens to the link so long
 QUIET_NS = 10_000_000_000  # what waits for a port that is longer quiet is not in a hurry
-QUIET_TURNS = 5  # one of so many is its: idle ports would else cost more than all others
+QUIET_TURNS = 10  # one of so many is its: idle ports would else cost more than all others
 LEARNED_BOOTS = 20  # that tell how long a board needs to get ready
 
 
@@ -232,10 +232,10 @@ class Ports:
         return self._matcher
 
     def tick(self, mono_ns: int, utc_ns: int) -> None:
-        """Let time pass for every port, some 20 times a second; for those long quiet 4 times."""
+        """Let time pass for every port, some 20 times a second; for those long quiet 2 times."""
         self._turn += 1
         for number, port in enumerate(self._ports.values(), self._turn):
-            if mono_ns - port.reader.heard_ns > QUIET_NS and number % QUIET_TURNS:
+            if number % QUIET_TURNS and mono_ns - port.reader.heard_ns > QUIET_NS:
                 continue
             port.reader.tick(mono_ns)
             if port.watch is not None:
@@ -352,6 +352,7 @@ class Ports:
                 ready=config.ready if config.ready in matcher.ready else "",
                 packs=tuple(config.rules),
                 bit_rate=config.bit_rate if port.reader.has_bit_rate else None,
+                can_vanish=port.reader.can_vanish,
             ),
             boot,
             boots_took_s=[

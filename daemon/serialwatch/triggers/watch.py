@@ -48,6 +48,7 @@ class WatchOptions:
     ready: str = ""  # pattern of the line that ends a boot; the matcher must know it
     packs: tuple[str, ...] = ()  # rules to apply; empty: all
     bit_rate: int | None = None  # bit/s; None: no such thing on this port
+    can_vanish: bool = False  # a device or a connection; a program may end, and a file
 
 
 class PortWatch:
@@ -244,7 +245,9 @@ class PortWatch:
     def _take(self, matcher: Matcher) -> None:
         self._matcher = matcher
         self._own_ready = matcher.ready[self._options.ready] if self._options.ready else None
-        self._detectors = PortDetectors(matcher.ruleset, self._options.bit_rate)
+        self._detectors = PortDetectors(
+            matcher.ruleset, self._options.bit_rate, can_vanish=self._options.can_vanish
+        )
         self._rates.least_per_s = self._detectors.least_per_s
 
     @property

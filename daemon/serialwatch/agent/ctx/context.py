@@ -29,7 +29,7 @@ from serialwatch.agent.remembering import quoted_from
 from serialwatch.agent.role import Role
 from serialwatch.agent.skills.once import Once
 from serialwatch.agent.skills.registry import Registry
-from serialwatch.agent.skills.results import MAX_KEPT, RefusedError, fitted
+from serialwatch.agent.skills.results import MAX_KEPT, RefusedError, fitted, with_remembered
 from serialwatch.records import SEVERITIES, Line, Risk, SkillResult, State
 from serialwatch.store.incidents import load_incident
 from serialwatch.store.memory_gate import MemorySource, MemoryType
@@ -359,6 +359,13 @@ class CtxServer:
             else:
                 told.append(answer.body)
         return told
+
+    async def remembered(self, skill: str, result: SkillResult) -> SkillResult:
+        """Write what a good result wants remembered, and return it with what became of each."""
+        is_again = result.metadata.get("repeated")
+        if result.status != "success" or not result.new_memories or is_again:
+            return result
+        return with_remembered(result, await self.remember_from(skill, result.new_memories))
 
     def _check_own_words(self, memory: Mapping[str, Any]) -> None:
         """Let no words of a board into memory: tomorrow they would be taken for ours."""

@@ -17,6 +17,7 @@ from serialwatch.agent.models.model import (
     ToolsRefusedError,
 )
 from serialwatch.agent.models.model_use import ModelSetup
+from serialwatch.agent.models.spending import unlimited
 from serialwatch.wire import Json
 
 Verdict = Literal["yes", "no", "partly", "unknown"]
@@ -70,13 +71,19 @@ class EndpointCheck:
         """
         self._setup = setup
         self._chat = ChatModel(
-            Endpoint(setup.base_url, setup.model, setup.api_key, temperature=setup.temperature)
+            Endpoint(setup.base_url, setup.model, setup.api_key, temperature=setup.temperature),
+            account=unlimited(setup.caps),
         )
 
     @property
     def tokens(self) -> int:
         """Return what the requests have cost."""
         return self._chat.account.tokens
+
+    @property
+    def price(self) -> float:
+        """Return the same in the currency of the prices, 0 if they are not known."""
+        return self._chat.account.price
 
     async def run(self) -> AsyncIterator[Finding]:
         """Yield what is found, one thing after another; after a fatal one nothing follows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,11 +17,14 @@ MAX_SESSIONS = 512  # whose tokens are remembered; the oldest are forgotten firs
 class Caps:
     """What may be spent, and what a token costs; 0 is no cap, or a price that is not known."""
 
-    tokens_per_incident: int = 24_000
+    tokens_per_incident: int = 48_000
     tokens_per_day: int = 400_000
     incidents_per_hour: int = 12
     price_in: float = 0.0  # for a million tokens of prompts
     price_out: float = 0.0  # for a million tokens of answers
+    cheap_model: str = ""  # which has prices of its own
+    cheap_price_in: float | None = None  # likewise; None: as the other model
+    cheap_price_out: float | None = None
     cost_per_day: float = 0.0
 
     @classmethod
@@ -34,12 +37,23 @@ class Caps:
             incidents_per_hour=int(told.get("incidents_per_hour", usual.incidents_per_hour)),
             price_in=float(told.get("price_in", 0.0)),
             price_out=float(told.get("price_out", 0.0)),
+            cheap_model=str(told.get("cheap_model") or ""),
+            cheap_price_in=_price(told.get("cheap_price_in")),
+            cheap_price_out=_price(told.get("cheap_price_out")),
             cost_per_day=float(told.get("cost_per_day", 0.0)),
         )
 
-    def price(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Return what these tokens cost, 0 where no price is known."""
-        return (prompt_tokens * self.price_in + completion_tokens * self.price_out) / 1e6
+    def price(self, prompt_tokens: int, completion_tokens: int, model: str = "") -> float:
+        """Return what these tokens of a model cost, 0 where no price is known."""
+        price_in, price_out = self.price_in, self.price_out
+        if model and model == self.cheap_model:
+            price_in = price_in if self.cheap_price_in is None else self.cheap_price_in
+            price_out = price_out if self.cheap_price_out is None else self.cheap_price_out
+        return (prompt_tokens * price_in + completion_tokens * price_out) / 1e6
+
+
+def _price(told: Any) -> float | None:
+    return None if told is None else float(told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +69,15 @@ class Spent:
     def tokens(self) -> int:
         """Return both kinds together."""
         return self.prompt_tokens + self.completion_tokens
+
+    def with_more(self, other: Spent) -> Spent:
+        """Return both together."""
+        return Spent(
+            self.model,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.cost + other.cost,
+        )
 
 
 class Spending:
@@ -163,6 +186,7 @@ class Account:
         self._session = session
         self.tokens = 0  # of this run, with what came back broken
         self.price = 0.0  # in the currency of the prices, 0 if they are not known
+        self.models: dict[str, Spent] = {}  # the same, by model
 
     def refusal(self, tokens: int) -> str:
         """Return why a request of about so many tokens may not go out; "" if it may."""
@@ -170,16 +194,19 @@ class Account:
 
     def spent(self, model: str, prompt_tokens: int, completion_tokens: int) -> None:
         """Count what a request was billed."""
-        cost = self._spending.caps.price(prompt_tokens, completion_tokens)
+        cost = self._spending.caps.price(prompt_tokens, completion_tokens, model)
         spent = Spent(model, prompt_tokens, completion_tokens, cost)
+        before = self.models.get(model) or Spent(model, 0, 0, 0.0)
+        self.models[model] = before.with_more(spent)
         self.tokens += spent.tokens
         self.price += cost
         self._spending.take(self._session, spent)
 
 
-def unlimited() -> Account:
+def unlimited(prices: Caps | None = None) -> Account:
     """Return an account without caps, for whoever asks by hand."""
-    return Spending(Caps(0, 0, 0)).account("")
+    caps = replace(prices or Caps(), tokens_per_incident=0, tokens_per_day=0, incidents_per_hour=0)
+    return Spending(replace(caps, cost_per_day=0.0)).account("")
 
 
 def day_of(utc_s: float) -> str:

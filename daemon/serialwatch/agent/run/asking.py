@@ -97,6 +97,7 @@ class Asking:
             if past is not None:
                 past.hand_over(tools)
                 diary = Diary(self._equipment.link, record, tools)
+                past.hand_late(tools)
             return tools
 
         async def keep(state: RunState, rounds: Sequence[Round], tools: Tools) -> None:

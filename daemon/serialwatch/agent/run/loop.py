@@ -65,7 +65,7 @@ class Limits:
     """What one run may take, whichever ends first."""
 
     rounds: int = 8  # model calls
-    tokens: int = 24_000
+    tokens: int = 48_000  # eight prompts that fill `context_tokens`, and their answers
     report_tokens: int = 6_000  # of these, kept for the report
     seconds: float = 90.0
     report_seconds: float = 20.0  # of these, kept for the report
@@ -127,6 +127,7 @@ class Loop:
         self._began = self._until = 0.0  # of the loop's time
         self._spent_s = state.seconds  # before this part of the run
         self._spent = (state.tokens, state.price)  # likewise
+        self._models = dict(state.models)
 
     async def run(self) -> ModelRun:
         """Return what came of it, within the limits of a run."""
@@ -149,10 +150,13 @@ class Loop:
     def _prepare(self) -> None:
         """Begin with the offline analyst's hypotheses and a plan made in code."""
         state = self._state
-        if not state.rounds:
-            state.setup = start_to_json(
-                self._goal, asdict(self._limits), self._estimator.factor, may_ask=self._may_ask
-            )
+        start = start_to_json(
+            self._goal, asdict(self._limits), self._estimator.factor, may_ask=self._may_ask
+        )
+        if state.rounds:
+            state.later.append(start)
+        else:
+            state.setup = start
         self._note_reads()
         if not state.suspicions:
             state.suspicions = suspicions_of(self._goal)
@@ -218,6 +222,7 @@ class Loop:
             raise _GiveUp(self._desk.hopeless)
         for late in self._tools.take_late():
             state.add_call(note_of(late))
+            state.late.append(late.id)
             shown = result_text(late, state.nonce)
             state.remark = f"{state.remark}\nA long job has ended:\n{shown}".strip()
         scene = self._scene(n)
@@ -440,6 +445,12 @@ class Loop:
         tokens, price = self._spent
         account = self._model.account
         self._state.tokens, self._state.price = tokens + account.tokens, price + account.price
+        for model, spent in account.models.items():
+            before = self._models.get(model, {"tokens": 0, "price": 0.0})
+            self._state.models[model] = {
+                "tokens": before["tokens"] + spent.tokens,
+                "price": round(before["price"] + spent.cost, 6),
+            }
 
     def _note_time(self) -> None:
         self._state.seconds = self._spent_s + asyncio.get_running_loop().time() - self._began

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from serialwatch.agent.archive import Archive
 from serialwatch.agent.run.run_state import RunState, state_from_json
 from serialwatch.agent.run.trace import RunRecord, RunStatus
-from serialwatch.agent.skills.results import RefusedError
+from serialwatch.agent.skills.results import RefusedError, capped, with_remembered
 from serialwatch.agent.workers.tools import Call, RunTools
 from serialwatch.records import Incident, Line, Report, SkillResult
 from serialwatch.store.incidents import load_incident
+from serialwatch.store.late_results import load_late_results
 from serialwatch.store.reports import load_report
 from serialwatch.store.runs import RunRow, SkillCallRow, load_trace, load_unfinished
 from serialwatch.wire import Json
@@ -29,12 +31,18 @@ class PastRun:
     calls: tuple[Call, ...]
     results: dict[str, Json]
     lines: tuple[Line, ...]
+    late: tuple[tuple[str, SkillResult], ...]  # of long jobs, by skill, that were not shown
     incident: Incident | None
     report: Report | None  # of the incident, published last
 
     def hand_over(self, tools: RunTools) -> None:
         """Let the tools of the next part have what was read before."""
         tools.go_on(self.calls, self.results, self.lines)
+
+    def hand_late(self, tools: RunTools) -> None:
+        """Let them have what long jobs have found since; it is news, and stored with the run."""
+        for skill, result in self.late:
+            tools.hand_late(skill, result)
 
 
 def read_past_run(archive: Archive, run_id: str) -> PastRun | None:
@@ -56,6 +64,7 @@ def read_past_run(archive: Archive, run_id: str) -> PastRun | None:
         incident = load_incident(database, run.incident_id)
         report = load_report(database, run.incident_id)
     results = {row.id: row.body for row in trace.results}
+    told = dict(state.told)
     return PastRun(
         run=run,
         record=RunRecord(
@@ -68,9 +77,14 @@ def read_past_run(archive: Archive, run_id: str) -> PastRun | None:
             base_url=run.base_url,
         ),
         state=state,
-        calls=tuple(_call(row, results) for row in trace.skill_calls),
+        calls=tuple(_call(row, results, told) for row in trace.skill_calls),
         results=results,
         lines=tuple(_lines(archive, state.ledger)),
+        late=tuple(
+            (row.skill, _late_result(row.body))
+            for row in load_late_results(database, run_id)
+            if row.body.get("metadata", {}).get("result") not in state.late
+        ),
         incident=incident,
         report=report,
     )
@@ -87,10 +101,18 @@ def unfinished_runs(archive: Archive) -> list[str]:
     return load_unfinished(database, RunStatus.RUNNING) if database is not None else []
 
 
-def _call(row: SkillCallRow, results: dict[str, Json]) -> Call:
-    metadata: Json = {"result": row.result_id}
-    if row.error_code:
+def _late_result(body: Mapping[str, Any]) -> SkillResult:
+    return SkillResult(body["status"], body["output"], metadata=body["metadata"])
+
+
+def _call(row: SkillCallRow, results: dict[str, Json], told: dict[int, Json]) -> Call:
+    metadata: Json = {**told.get(row.n, {}), "result": row.result_id}
+    output = metadata.pop("output", results.get(row.result_id, {}))
+    remembered = metadata.pop("remembered", None)
+    if row.error_code and "error" not in metadata:
         metadata["error"] = {"code": row.error_code}
+    result = SkillResult(row.status, output, metadata=metadata)  # type: ignore[arg-type]  # as it was stored
+    result = capped(result, row.result_id)
     return Call(
         n=row.n,
         round=row.round,
@@ -98,11 +120,7 @@ def _call(row: SkillCallRow, results: dict[str, Json]) -> Call:
         version=row.version,
         sha=row.sha,
         params=row.args,
-        result=SkillResult(
-            row.status,  # type: ignore[arg-type]  # as it was stored
-            results.get(row.result_id, {}),
-            metadata=metadata,
-        ),
+        result=with_remembered(result, remembered) if remembered else result,
         id=row.result_id,
         elapsed_ms=row.elapsed_ms,
     )

@@ -24,7 +24,7 @@ from serialwatch.agent.run.loop import Limits, Loop
 from serialwatch.agent.run.past_start import PastStart, start_from_json
 from serialwatch.agent.run.run_state import RunState, state_from_json
 from serialwatch.agent.run.trace import Round
-from serialwatch.agent.skills.results import capped, failure
+from serialwatch.agent.skills.results import capped, failure, with_remembered
 from serialwatch.agent.skills.skill import Skill
 from serialwatch.agent.workers.tools import Call
 from serialwatch.records import Line, SkillResult
@@ -109,7 +109,7 @@ async def _played(
     mode = trace.rounds[0].mode
     state = RunState(nonce=past.nonce, mode="json" if mode == "json" else "native")
     model.state = state
-    estimator = Estimator(start.factor)
+    later = iter([start_from_json(body) for body in past.later])
     rounds: list[Round] = []
     answers = iter([each for each in past.inquiries if each.answer])
     while True:
@@ -125,11 +125,12 @@ async def _played(
             role,
             state,
             limits=Limits(**{k: int(v) for k, v in limits.items()}, seconds=PATIENCE_S),
-            estimator=estimator,
+            estimator=Estimator(start.factor),
             may_ask=start.may_ask,
         )
         run = await loop.run()
         rounds += run.rounds
+        start = next(later, start)
         if model.is_cut:
             model.is_cut = False
             continue
@@ -218,12 +219,7 @@ class _RecordedTools:
         self._asked = 0
         self._round = 0
         self._late: list[Call] = []
-        first = next((row.n for row in trace.skill_calls if row.round), 0)
-        self._late_rows = {
-            row.n
-            for row in trace.skill_calls
-            if not row.round and not row.args and row.n > first > 0
-        }
+        self._late_rows = {n for n, told in self._told.items() if told.get("late")}
 
     async def call(self, skill: str, params: Mapping[str, Any], round: int = 0) -> Call:
         """Return what the same call gave."""
@@ -287,12 +283,16 @@ class _RecordedTools:
                 self.results.setdefault(ref, other)
         told = dict(self._told.get(row.n, {}))
         output = told.pop("output", body)
+        remembered = told.pop("remembered", None)
         if row.error_code and "error" not in told:
             told["error"] = {"code": row.error_code}
-        result = SkillResult(row.status, output, metadata={**told, "result": row.result_id})  # type: ignore[arg-type]  # as it was stored
+        metadata = {**told, "result": row.result_id}
+        result = SkillResult(row.status, output, metadata=metadata)  # type: ignore[arg-type]  # as it was stored
+        result = capped(result, row.result_id)
         call = Call(
             row.n, row.round, row.skill, row.version, row.sha, row.args,
-            capped(result, row.result_id), row.result_id, row.elapsed_ms,
+            with_remembered(result, remembered) if remembered else result,
+            row.result_id, row.elapsed_ms,
         )  # fmt: skip
         self.calls.append(call)
         return call

@@ -94,12 +94,14 @@ class RunState:
 
     goal: Json = field(default_factory=dict)  # what it is for, see `Goal`
     setup: Json = field(default_factory=dict)  # of the loop at its start, see `past_start`
+    later: list[Json] = field(default_factory=list)  # likewise, each time it was taken up
     nonce: str = field(default_factory=lambda: secrets.token_hex(2))  # of the mark
     mode: Mode = "native"
     rounds: int = 0  # begun
     answered: int = 0  # of them
     tokens: int = 0  # billed
     price: float = 0.0  # of them, 0 if no prices are configured
+    models: dict[str, Json] = field(default_factory=dict)  # tokens and price of each model
     last_tokens: int = 0  # of the last round: the next one will not be cheaper
     seconds: float = 0.0  # spent working, over all parts of the run
     resumed: int = 0  # how often it was taken up after it was cut short
@@ -139,6 +141,7 @@ class RunState:
     ledger: list[tuple[str, int, int]] = field(default_factory=list)  # lines read: port, from, to
     # Lines that were new in a round, likewise; first those read before the first one.
     reads: list[tuple[int, list[tuple[str, int, int]]]] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)  # results of long jobs that were shown
     told: list[tuple[int, Json]] = field(default_factory=list)  # by calls beside their results
 
     @property

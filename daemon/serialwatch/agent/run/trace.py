@@ -8,12 +8,12 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from serialwatch.agent.queue import Kind, Phase
-from serialwatch.agent.remembering import without_quotes
+from serialwatch.agent.remembering import title_from, without_quotes
 from serialwatch.agent.run.run_state import Inquiry, RunState, state_to_json
 from serialwatch.agent.skills.results import error_code
 from serialwatch.agent.workers.tools import Call
 from serialwatch.records import Incident, Line, Report
-from serialwatch.store.memory_gate import has_instruction
+from serialwatch.store.memory_gate import MAX_TITLE, has_instruction
 from serialwatch.store.runs import (
     MessageRow,
     ResultRow,
@@ -30,7 +30,8 @@ ROLE = "log-detective"
 
 NO_PAGES: Mapping[str, str] = {}
 
-_TOLD = ("summary", "error", "need")  # of a result's metadata: what the model is shown
+# Of a result's metadata: what the model is shown, and that it came late.
+_TOLD = ("summary", "error", "need", "remembered", "late")
 
 RoundKind = Literal["act", "nudge", "repair", "draft", "redraft"]
 
@@ -160,14 +161,14 @@ def memory_of(
     best = next((c for c in own if c.kind == "cause"), None)
     best = best or next(iter(own), None)
     claim = without_quotes(best.claim, lines, pages) if best else "The log did not tell why."
-    title = without_quotes(report.title, lines, pages)
+    title = title_from(report.title, lines, pages, MAX_TITLE) or incident.trigger
     if has_instruction(title) or has_instruction(claim):
         title, claim = incident.trigger, "The lines are the evidence."
     refs = [e.ref for c in own for e in c.evidence]
     sources = [c for c in calls if c.is_good and c.skill != "memory-search"]
     return {
         "type": "task_result",
-        "title": title[:120],
+        "title": title,
         "body": f"{report.verdict.capitalize()}: {claim}"[:400],
         "priority": 3 if report.verdict == "confirmed" else 2,
         "source": "model" if report.cost.model else "rule",

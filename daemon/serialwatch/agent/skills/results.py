@@ -123,6 +123,15 @@ def capped(result: SkillResult, ref: str) -> SkillResult:
     )
 
 
+def with_remembered(result: SkillResult, told: Sequence[Any]) -> SkillResult:
+    """Return a result with what became of each memory that it wanted to be written."""
+    return replace(
+        result,
+        output={**result.output, "remembered": list(told)},
+        metadata={**result.metadata, "remembered": list(told)},
+    )
+
+
 _STEPS: Sequence[tuple[int, int]] = (
     (1_000_000, 1_000_000), (400, 2000), (200, 1000), (100, 500), (60, 300), (40, 300), (25, 200),
     (15, 200), (8, 120), (4, 80), (2, 60),

@@ -12,16 +12,17 @@ import importlib.util
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from serialwatch.agent.ctx.context import CtxServer
 from serialwatch.agent.skills.files import folder_sha
 from serialwatch.agent.skills.results import BadResultError, RefusedError, capped, checked, failure
 from serialwatch.agent.skills.skill import Skill
+from serialwatch.agent.workers.skill_process import QuestionError
 from serialwatch.bundled import bundled_dir
 from serialwatch.records import SkillResult
 from serialwatch.wire import Json
@@ -86,6 +87,8 @@ class OwnSkills:
                     "metadata": dict(found.metadata),
                 }
             )
+        except QuestionError as exc:
+            return SkillResult("require_more", exc.need, metadata={"need": exc.need})
         except TimeoutError:
             return failure("timeout")
         except RefusedError as exc:
@@ -140,7 +143,9 @@ class _Ctx:
         self.memory = _Group(server, "memory", search="query", write="memory")
         self.results = _Group(server, "results", read="id")
         self.report = _Group(server, "report", submit="report")
-        self.snapshot = _Group(server, "snapshot", read="name")
+        self.snapshot = _Group(server, "snapshot", read="name", write="name")
+        self.human = _Human(server)
+        self.model = _Group(server, "model", complete="prompt")
         self._server = server
 
     async def ports(self) -> Json:
@@ -151,6 +156,20 @@ class _Ctx:
         """Return incidents, newest first."""
         body = {key: value for key, value in wanted.items() if value is not None}
         return (await self._server.answer("incidents", body)).body
+
+
+class _Human:
+    """A person, who is asked by whoever runs the skill: the skill ends with its question."""
+
+    def __init__(self, server: CtxServer) -> None:
+        self._server = server
+
+    async def ask(
+        self, question: str, *, known: str = "", missing: str = "", options: Sequence[str] = ()
+    ) -> NoReturn:
+        """Ask a question."""
+        body = {"question": question, "known": known, "missing": missing, "options": list(options)}
+        raise QuestionError((await self._server.answer("human.ask", body)).body)
 
 
 class _Group:

@@ -200,11 +200,11 @@ class Running:
             Wanted(name, params, call.ctx, left_s, self.skill, call.depth + 1)
         )
         self._taint = max(self._taint, _TAINTS.index(outcome.taint))
-        result = outcome.result
+        result = await call.ctx.remembered(name, outcome.result)
         return {
             "status": result.status,
             "output": result.output,
-            "new_memories": list(result.new_memories),
+            "new_memories": [],  # written already: the caller may hand on the whole result
             "metadata": result.metadata,
         }
 
@@ -238,7 +238,9 @@ def _own(result: SkillResult) -> SkillResult:
     return replace(result, metadata=metadata)
 
 
-_OURS = frozenset({"accepted", "repeated", "result", "taint", "elapsed_ms", "truncated"})
+_OURS = frozenset(
+    {"accepted", "remembered", "repeated", "result", "taint", "elapsed_ms", "truncated"}
+)
 
 
 def _code(said: object) -> Code:

@@ -120,10 +120,7 @@ class RunTools:
             self._ctx.quota = self._quota
         known = self._ctx.registry.get(skill)
         began_s = time.monotonic()
-        result = await self._run(skill, params)
-        if result.new_memories and result.status == "success":
-            told = await self._ctx.remember_from(skill, result.new_memories)
-            result = replace(result, output={**result.output, "remembered": told})
+        result = await self._ctx.remembered(skill, await self._run(skill, params))
         call = Call(
             n=n,
             round=round,
@@ -151,12 +148,23 @@ class RunTools:
     def add_late(self, skill: str, result: SkillResult) -> None:
         """Take the result of a long job."""
         self._started += 1
+        result = replace(result, metadata={**result.metadata, "late": True})
         known = self._ctx.registry.get(skill)
         ref = str(result.metadata.get("result", ""))
         version, sha = (known.version, known.sha) if known else ("", "")
         call = Call(self._started, 0, skill, version, sha, {}, result, ref, 0)
         self._calls.append(call)
         self._late.append(call)
+
+    def hand_late(self, skill: str, result: SkillResult) -> None:
+        """Take the result of a long job of an earlier part of the run, which nobody has seen."""
+        ref = str(result.metadata.get("result", ""))
+        known = next((call for call in self._calls if call.id == ref), None)
+        if known is not None:
+            self._late.append(known)
+            return
+        self._ctx.results[ref] = dict(result.output)
+        self.add_late(skill, result)
 
     def take_late(self) -> list[Call]:
         """Return the results of long jobs that came since the last time."""

@@ -12,12 +12,13 @@ import math
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
 from serialwatch.agent.ctx.context import CtxServer
+from serialwatch.agent.skills.resting import Resting
 from serialwatch.agent.skills.results import (
     Code,
     RefusedError,
@@ -70,22 +71,27 @@ class Late:
     run_id: str
     skill: str
     result: SkillResult
+    incident: int | None = None  # that the run is about
 
 
 class Workers:
     """The processes of skills; `async with` starts the process that forks them, and ends all.
 
-    `on_late` takes the result of each long job; it may neither block nor raise.
+    `on_late` takes the result of each long job, `on_resting` the skills that rest whenever one
+    begins or ends to; they may neither block nor raise.
     """
 
     def __init__(
-        self, at_once: int = AT_ONCE, on_late: Callable[[Late], None] | None = None
+        self,
+        at_once: int = AT_ONCE,
+        on_late: Callable[[Late], None] | None = None,
+        on_resting: Callable[[Sequence[Resting]], None] = lambda _: None,
     ) -> None:
         self._places = asyncio.Semaphore(at_once)
         self._on_late = on_late
         self._tasks: set[asyncio.Task[None]] = set()  # calls that may become long jobs
         self._long = 0  # those that have
-        self._circuits = Circuits()
+        self._circuits = Circuits(on_resting)
         self._starting = asyncio.Lock()
         self._server: ForkClient | None = None
         self._has_stopped = False
@@ -252,9 +258,11 @@ class Workers:
                 first.set_result(outcome)
             return
         result = _as_kept(outcome, run.ctx, run.skill, began_s).result
+        result = await run.ctx.remembered(run.skill.name, result)
         log.info("skill %s: job %s ended: %s", run.skill.name, run.job_id, result.status)
         if self._on_late is not None:
-            self._on_late(Late(run.job_id, run.ctx.run_id, run.skill.name, result))
+            ctx = run.ctx
+            self._on_late(Late(run.job_id, ctx.run_id, run.skill.name, result, ctx.incident))
 
     def accept(self, run: Running, what: str) -> float:
         """Let a skill become a long job, and return its limit in seconds.

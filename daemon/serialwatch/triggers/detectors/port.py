@@ -55,7 +55,7 @@ _OVERRUNS = {"overrun", "buffer_overrun"}
 class PortDetectors:
     """What is told of each detector's rules is in the rule set; state is kept until it changes."""
 
-    def __init__(self, ruleset: RuleSet, bit_rate: int | None) -> None:
+    def __init__(self, ruleset: RuleSet, bit_rate: int | None, *, can_vanish: bool) -> None:
         told = ruleset.detectors
         self._rises = [CounterRise(d) for d in told if isinstance(d, CounterDetector)]
         self._loops = [BootLoop(d) for d in told if isinstance(d, BootLoopDetector)]
@@ -75,7 +75,7 @@ class PortDetectors:
         self._garbage = Garbage(noise, rate, bit_rate) if noise else None
         self._garbage_found: list[Fault] = []  # told as time passes: not in the order of chunks
         self._losses = PortLosses(
-            _first(told, VanishedDetector) if bit_rate else None,  # a program may end
+            _first(told, VanishedDetector) if can_vanish else None,
             _first(told, FlappingDetector),
             _first(told, SecondReaderDetector),
         )
