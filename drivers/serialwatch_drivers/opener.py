@@ -70,6 +70,7 @@ def serve(control: socket.socket) -> None:
 def _answer(packet: bytes, answer: socket.socket) -> None:
     """Open one tty and hand it over; never returns."""
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it may hang longer than all else runs
         asked = json.loads(packet)
         path, attributes = asked["path"], asked["attributes"]
         # All that it needs is in memory when it is for real. A file of its own: the lock of one

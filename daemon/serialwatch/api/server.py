@@ -36,6 +36,7 @@ MAX_TCP_CONNECTIONS = 64  # of these: a stuck browser must not keep the socket's
 FULL_S = 60.0  # between two words about connections that cannot be taken
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 HEADER_LIMIT_S = 10.0  # a connection that has asked nothing by then is closed
+NEW_CONNECTIONS = 128  # that asyncio takes in one turn of the loop: its backlog is 100
 KEEP_ALIVE_S = 75.0
 MAX_BODY = 256 * 1024  # bytes
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -200,10 +201,18 @@ class ApiServer:
         server = self._runner.server
         if server is None or len(server.connections) >= MAX_CONNECTIONS:
             return _NoRoom()
+        if len(self._quiet) > 2 * (len(server.connections) + NEW_CONNECTIONS):
+            self._forget_those_gone()
         connection = server()
         loop = asyncio.get_running_loop()
         self._quiet[connection] = loop.call_later(HEADER_LIMIT_S, self._drop_quiet, connection)
         return connection
+
+    def _forget_those_gone(self) -> None:
+        """Let go of connections that have left without a word before their time was up."""
+        for connection in list(self._quiet)[:-NEW_CONNECTIONS]:  # the newest have none yet
+            if connection.transport is None:
+                self._quiet.pop(connection).cancel()
 
     def _tcp_connection(self) -> asyncio.Protocol:
         assert self._runner is not None
