@@ -18,7 +18,7 @@ import pytest
 from bench_cable import Cable
 from serialwatch_drivers import opener, opening, uart
 
-RAW = uart.raw_attributes(115200, line_errors=False)
+RAW = uart.raw_settings(115200, line_errors=False)
 NEVER_S = 10.0  # longer than any of this takes
 
 

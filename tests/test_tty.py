@@ -137,7 +137,7 @@ def test_the_lock_is_taken_first_and_then_the_echo_is_off(
     for module, name in spied:
         _spy(monkeypatch, module, name, lambda *_args, name=name: calls.append(name))
 
-    fd = opener.open_raw(str(cable.path), uart.raw_attributes(115200, line_errors=False))
+    fd = opener.open_raw(str(cable.path), uart.raw_settings(115200, line_errors=False))
 
     assert calls == ["open", "flock", "tcsetattr"]
     assert not termios.tcgetattr(fd)[3] & termios.ECHO

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from serialwatch_drivers import uart
+from serialwatch_drivers import opener, uart
 from serialwatch_drivers.port import UartCounters
 
 TIOCGICOUNT = 0x545D
@@ -59,26 +59,26 @@ def test_a_rate_that_the_driver_did_not_take_is_refused(slave: int, kernel: Kern
     kernel.answers[TCGETS2] = struct.pack("4I20s2I", 0, 0, 0, 0, b"", 9600, 9600)
 
     with pytest.raises(ValueError, match="3000000 bit/s is not possible, the driver took 9600"):
-        uart.set_rate(slave, 3_000_000)
+        uart.check_rate(slave, 3_000_000)
 
 
 def test_a_rate_that_the_driver_took_nearly_is_fine(slave: int, kernel: Kernel) -> None:
     kernel.answers[TCGETS2] = struct.pack("4I20s2I", 0, 0, 0, 0, b"", 923_076, 923_076)
 
-    uart.set_rate(slave, 921_600)
+    uart.check_rate(slave, 921_600)
 
 
 def test_a_machine_that_cannot_say_the_rate_is_believed(slave: int, kernel: Kernel) -> None:
     kernel.answers[TCGETS2] = OSError(errno.ENOTTY, "Inappropriate ioctl for device")
 
-    uart.set_rate(slave, 115_200)
+    uart.check_rate(slave, 115_200)
 
 
 @pytest.mark.parametrize("bit_rate", [50, 9600, 74_880, 115_200, 250_000, 1_500_000, 3_000_000])
 def test_a_rate_of_any_kind_reads_back(slave: int, bit_rate: int) -> None:
-    attributes = uart.raw_attributes(bit_rate, line_errors=False)
-    termios.tcsetattr(slave, termios.TCSANOW, attributes)
-    uart.set_rate(slave, bit_rate)
+    fd = opener.open_raw(os.ttyname(slave), uart.raw_settings(bit_rate, line_errors=False))
+    uart.check_rate(fd, bit_rate)
+    os.close(fd)
 
     settings = struct.unpack("4I20s2I", fcntl.ioctl(slave, TCGETS2, bytes(44)))
     assert settings[5:] == (bit_rate, bit_rate)

@@ -4,7 +4,7 @@ In between, the tty types what the board prints back into the board. In a proces
 a busy loop that lasts milliseconds, here two calls of the kernel.
 
 Run as `python -I -S opener.py FD`; FD is one end of a SOCK_SEQPACKET pair. A packet is a JSON
-object {"path": ..., "attributes": ...} with a socket for the answer: errno in decimal, 0 with the
+object {"path": ..., "settings": ...} with a socket for the answer: errno in decimal, 0 with the
 descriptor. Each open has a process of its own, since it may hang as long as its driver likes.
 The opener ends when the other end of FD is closed. Standard library only.
 """
@@ -19,15 +19,21 @@ import signal
 import socket
 import sys
 import termios
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias
+
+# The attributes of `termios.tcsetattr`, or a termios2 of the kernel in hexadecimal, for bit rates
+# that termios has no constant for.
+Settings: TypeAlias = list[Any] | str
 
 MAX_PACKET = 16384  # bytes
+_TCSETS2 = 0x402C542B
 _FLAGS = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def open_raw(path: str, attributes: list[Any]) -> int:
-    """Open a tty, lock it, and set it to `attributes` of termios; return the descriptor.
+def open_raw(path: str, settings: Settings) -> int:
+    """Open a tty, lock it, and set it up; return the descriptor.
 
     The lock comes first: a port that another program has is not set by us.
 
@@ -36,10 +42,16 @@ def open_raw(path: str, attributes: list[Any]) -> int:
         termios.error: it is no tty.
 
     """
+    set_up: Callable[[int], object]
+    if isinstance(settings, str):
+        termios2 = bytes.fromhex(settings)
+        set_up = lambda fd: fcntl.ioctl(fd, _TCSETS2, termios2)  # noqa: E731  nothing to look up
+    else:
+        set_up = lambda fd: termios.tcsetattr(fd, termios.TCSANOW, settings)  # noqa: E731
     fd = os.open(path, _FLAGS)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        termios.tcsetattr(fd, termios.TCSANOW, attributes)
+        set_up(fd)
     except BaseException:
         os.close(fd)
         raise
@@ -72,13 +84,13 @@ def _answer(packet: bytes, answer: socket.socket) -> None:
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it may hang longer than all else runs
         asked = json.loads(packet)
-        path, attributes = asked["path"], asked["attributes"]
+        path, settings = asked["path"], asked["settings"]
         # All that it needs is in memory when it is for real. A file of its own: the lock of one
         # that others know, as /dev/null, may be taken.
         with suppress(OSError, termios.error):
-            open_raw(f"/proc/self/fd/{os.memfd_create('no tty')}", attributes)
+            open_raw(f"/proc/self/fd/{os.memfd_create('no tty')}", settings)
         try:
-            fd = open_raw(path, attributes)
+            fd = open_raw(path, settings)
         except (OSError, termios.error) as exc:
             answer.send(b"%d" % exc.args[0])
         else:

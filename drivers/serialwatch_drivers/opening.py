@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-from typing import Any
 
 from serialwatch_drivers import opener
 
@@ -57,8 +56,8 @@ def stop_opener() -> None:
         process.wait()
 
 
-def open_raw(path: str, attributes: list[Any]) -> int:
-    """Open a tty, locked, with `attributes` of termios set. Blocks: in the port's thread only.
+def open_raw(path: str, settings: opener.Settings) -> int:
+    """Open a tty, locked, and set up. Blocks: in the port's thread only.
 
     Raises:
         OSError: it cannot be opened, somebody else holds its lock, or it is no tty.
@@ -67,7 +66,7 @@ def open_raw(path: str, attributes: list[Any]) -> int:
     for _ in range(2):  # the opener may have been killed
         try:
             start_opener()
-            answer, fd = _ask(path, attributes)
+            answer, fd = _ask(path, settings)
         except OSError:
             continue
         if answer:
@@ -75,10 +74,10 @@ def open_raw(path: str, attributes: list[Any]) -> int:
             if number := int(answer) or (errno.EMFILE if fd < 0 else 0):
                 raise OSError(number, os.strerror(number))
             return fd
-    return opener.open_raw(path, attributes)  # no process to be had: better late than not at all
+    return opener.open_raw(path, settings)  # no process to be had: better late than not at all
 
 
-def _ask(path: str, attributes: list[Any]) -> tuple[bytes, int]:
+def _ask(path: str, settings: opener.Settings) -> tuple[bytes, int]:
     """Return the opener's answer and the descriptor that came with it; b"" if it is gone."""
     control = _control
     if control is None:
@@ -86,7 +85,7 @@ def _ask(path: str, attributes: list[Any]) -> tuple[bytes, int]:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:
         with its:
-            asked = json.dumps({"path": path, "attributes": attributes})
+            asked = json.dumps({"path": path, "settings": settings})
             socket.send_fds(control, [asked.encode()], [its.fileno()])
         answer, descriptors, _, _ = socket.recv_fds(ours, 16, 1)
         ours.recv(1)  # until its process has closed the tty too: that would keep the lock

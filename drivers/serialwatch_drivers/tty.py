@@ -96,10 +96,10 @@ class BenchSerial(serial.Serial):
 
         """
         assert self.port is not None
-        attributes = uart.raw_attributes(self.baudrate, line_errors=self._options.line_errors)
-        fd = opening.open_raw(self.port, attributes)
+        settings = uart.raw_settings(self.baudrate, line_errors=self._options.line_errors)
+        fd = opening.open_raw(self.port, settings)
         try:
-            uart.set_rate(fd, self.baudrate)
+            uart.check_rate(fd, self.baudrate)
             with contextlib.suppress(OSError):  # where there is none, the opener's lock has to do
                 fcntl.ioctl(fd, termios.TIOCEXCL)
             uart.set_no_closing_wait(fd)

@@ -11,16 +11,16 @@ import os
 import struct
 import termios
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from serialwatch_drivers.opener import Settings
 from serialwatch_drivers.port import UartCounters
 
 _SYSFS = Path("/sys")
 
 _TCGETS2 = 0x802C542A
-_TCSETS2 = 0x402C542B
 _BOTHER = 0o010000  # the bit rate is a number, not a constant
-_CBAUD = 0o010017
+_NCCS2 = 19
 _TERMIOS2 = struct.Struct("4I20s2I")  # iflag oflag cflag lflag, line and cc, ispeed ospeed
 
 _UINT = struct.Struct("I")
@@ -42,38 +42,38 @@ CountingDriver = Literal["8250", "ftdi_sio", "cp210x", "cdc_acm"]
 _COUNTING_USB: tuple[CountingDriver, ...] = ("ftdi_sio", "cp210x", "cdc_acm")
 
 
-def raw_attributes(bit_rate: int, *, line_errors: bool) -> list[Any]:
-    """Return what makes a tty a plain pipe of bytes, 8N1, for `termios.tcsetattr`.
+def raw_settings(bit_rate: int, *, line_errors: bool) -> Settings:
+    """Return what makes a tty a plain pipe of bytes, 8N1, in one call.
 
     Nothing of termios is left as found: BRKINT would flush input at a break, HUPCL would drop DTR
-    at close, IXON would swallow 0x13. `set_rate` has to follow.
+    at close, IXON would swallow 0x13. `check_rate` has to follow.
     """
-    speed = _constant(bit_rate) or termios.B38400
-    control: list[bytes | int] = [0] * termios.NCCS
+    iflag = termios.INPCK if line_errors else 0
+    cflag = termios.CS8 | termios.CREAD | termios.CLOCAL
+    control = [0] * termios.NCCS
     # With VMIN 0 an empty read would look like a hang-up. (It does not block: O_NONBLOCK.)
     control[termios.VMIN] = 1
-    return [
-        termios.INPCK if line_errors else 0,
-        0,
-        termios.CS8 | termios.CREAD | termios.CLOCAL,
-        0,
-        speed,
-        speed,
-        control,
-    ]
+    speed = getattr(termios, f"B{bit_rate}", None)
+    if speed is not None:
+        return [iflag, 0, cflag, 0, speed, speed, control]
+    # termios refuses a rate without a constant, and with it pyserial on glibc 2.42 and later.
+    line_and_control = bytes([0, *control[:_NCCS2]])
+    return _TERMIOS2.pack(iflag, 0, cflag | _BOTHER, 0, line_and_control, bit_rate, bit_rate).hex()
 
 
-def set_rate(fd: int, bit_rate: int) -> None:
-    """Set a bit rate that has no constant in termios, and check any.
+def check_rate(fd: int, bit_rate: int) -> None:
+    """See that the driver runs at `bit_rate`, or near enough.
 
     Raises:
-        OSError: it is no tty, or it refuses.
-        ValueError: the driver cannot do `bit_rate`.
+        ValueError: the driver cannot do it.
 
     """
-    if _constant(bit_rate) is None:
-        _set_custom_rate(fd, bit_rate)
-    _check_rate(fd, bit_rate)
+    try:
+        actual = _TERMIOS2.unpack(fcntl.ioctl(fd, _TCGETS2, bytes(_TERMIOS2.size)))[6]
+    except OSError:
+        return  # not on this machine: termios has set it, and cannot say more
+    if actual and abs(actual - bit_rate) > bit_rate * _RATE_TOLERANCE:
+        raise ValueError(f"{bit_rate} bit/s is not possible, the driver took {actual}")
 
 
 def set_no_closing_wait(fd: int) -> None:
@@ -155,31 +155,6 @@ def read_counters(fd: int, driver: CountingDriver) -> UartCounters | None:
         breaks=counts[9],
         buffer_overrun=counts[10] if driver == "8250" else None,  # the USB drivers leave it at 0
     )
-
-
-def _constant(bit_rate: int) -> int | None:
-    return getattr(termios, f"B{bit_rate}", None)
-
-
-def _set_custom_rate(fd: int, bit_rate: int) -> None:
-    # termios refuses a rate without a constant, and with it pyserial on glibc 2.42 and later.
-    iflag, oflag, cflag, lflag, control, _, _ = _termios2(fd)
-    cflag = cflag & ~(_CBAUD | _CBAUD << 16) | _BOTHER
-    request = _TERMIOS2.pack(iflag, oflag, cflag, lflag, control, bit_rate, bit_rate)
-    fcntl.ioctl(fd, _TCSETS2, request)
-
-
-def _check_rate(fd: int, bit_rate: int) -> None:
-    try:
-        actual = _termios2(fd)[6]
-    except OSError:
-        return  # not on this machine: termios has set it, and cannot say more
-    if actual and abs(actual - bit_rate) > bit_rate * _RATE_TOLERANCE:
-        raise ValueError(f"{bit_rate} bit/s is not possible, the driver took {actual}")
-
-
-def _termios2(fd: int) -> tuple[int, int, int, int, bytes, int, int]:
-    return _TERMIOS2.unpack(fcntl.ioctl(fd, _TCGETS2, bytes(_TERMIOS2.size)))
 
 
 def _set_line(fd: int, line: int, *, is_on: bool) -> None:

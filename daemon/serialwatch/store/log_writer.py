@@ -22,7 +22,7 @@ from serialwatch.store.log_items import LogSource
 log = logging.getLogger(__name__)
 
 ROTATE_BYTES = 64 * 1024 * 1024
-GATHER_S = 0.05  # what comes within it is written together
+GATHER_S = 0.02  # what comes within it is written together
 SYNC_S = 1.0
 SYNC_LIMIT_S = 2.0  # for `synced`
 STOP_LIMIT_S = 10.0
