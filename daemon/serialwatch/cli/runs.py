@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import click
 
 from serialwatch.cli.client import find_daemon, part
-from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
+from serialwatch.cli.errors import FAULT, CliError
 from serialwatch.cli.options import Number, json_option, socket_option
+from serialwatch.cli.run_ids import no_run, one_id
 from serialwatch.cli.show_run import run_lines, run_row, runs_table
 from serialwatch.cli.tables import console, safe, width_of
 from serialwatch.cli.times import local_now
@@ -201,7 +202,7 @@ def _run(run_id: str, state: Path | None, socket: str | None) -> Json:
         return find_daemon(socket).get(f"/v1/runs/{part(whole)}")
     body = _read(state, lambda db: read_run(db, whole))
     if body is None:
-        raise _no_run(run_id)
+        raise no_run(run_id)
     return body
 
 
@@ -214,26 +215,6 @@ def _whole_id(run_id: str, state: Path | None, socket: str | None) -> str:
     else:
         found = find_daemon(socket).get("/v1/runs", {"limit": 1000})["runs"]
     return one_id(run_id, [str(run["id"]) for run in found])
-
-
-def one_id(begin: str, ids: list[str]) -> str:
-    """Return the one id that begins so.
-
-    Raises:
-        CliError: none does, or several do.
-
-    """
-    meant = [each for each in ids if each.startswith(begin)] if begin else []
-    if len(meant) > 1 and begin not in meant:
-        some = ", ".join(safe(each) for each in meant[:5])
-        raise CliError(f"{safe(begin)}: more than one run begins so: {some}", WRONG_USE)
-    if not meant:
-        raise _no_run(begin)
-    return begin if begin in meant else meant[0]
-
-
-def _no_run(run_id: str) -> CliError:
-    return CliError(f"no run {safe(run_id)!r}: `serialwatch runs list` lists them")
 
 
 def _read(state: Path, job: Job[T]) -> T:

@@ -22,7 +22,7 @@ from serialwatch.agent.skills.results import RefusedError, capped
 from serialwatch.agent.workers.tools import page_texts
 from serialwatch.bundled import search_path
 from serialwatch.cli.errors import CliError
-from serialwatch.cli.runs import one_id
+from serialwatch.cli.run_ids import one_id
 from serialwatch.cli.skills_load import installed, read_config
 from serialwatch.cli.tables import safe, shorten
 from serialwatch.config import Config, state_dir
