@@ -24,6 +24,7 @@ OTHER_WRITERS = {
 }
 
 _S = 1_000_000_000
+_LEAST_TORN = 8  # bytes of a line that is torn
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+\Z")
 _END = re.compile(rb"\r*\n?\Z")
 _KERNEL_STAMP = re.compile(rb"^\[ *(\d+)\.(\d{6})\] ")
@@ -41,10 +42,11 @@ class Log:
 
 
 Change = Callable[[Log], bytes]
-Mapped = Callable[[bytes, int], range]  # a log and the number of a line -> its lines now
+Mapped = Callable[[Log, int], range]  # a log and the number of a line -> its lines now
+Chosen = Callable[[Log, int, bytes], bool]  # a log, the number of a line, its text
 
 
-def _same_line(_: bytes, number: int) -> range:
+def _same_line(_: Log, number: int) -> range:
     return range(number, number + 1)
 
 
@@ -81,6 +83,10 @@ def disguises() -> tuple[Disguise, ...]:
         Disguise("lost-end", _without_end_before, _one_up),
         *(Disguise(f"wrapped-{n}", _wrapped(n), _wrapped_lines(n)) for n in (80, 132)),
         Disguise("lost-characters", _lossy),
+        *(
+            Disguise(f"torn{name}", _torn(_one_of_thirty, stamp), _torn_lines(_one_of_thirty))
+            for name, stamp in {"": None, "-by-putty": _putty, "-by-syslog": _console}.items()
+        ),
         *(Disguise(name, _stamped(stamp)) for name, stamp in STAMPS.items()),
         Disguise("journalctl", _of_kernels(_stamped(_journal))),
         Disguise("journalctl-k", _of_kernels(_stamped(_journal, without_kernel_stamps=True))),
@@ -180,6 +186,40 @@ def _lossy(log: Log) -> bytes:
     return b"".join(out)
 
 
+def _torn(chosen: Chosen, stamp: Callable[[datetime], bytes] | None) -> Change:
+    """Return the change that tears lines in two; a logger stamps each half, as it came."""
+
+    def changed(log: Log) -> bytes:
+        out = bytearray()
+        for number, (body, at_ns) in enumerate(_timed(log.data), 1):
+            prefix = stamp(START + timedelta(microseconds=at_ns // 1000)) if stamp else b""
+            for half in _halves(log, number, body, chosen):
+                out += prefix + half + b"\n"
+        return bytes(out)
+
+    return changed
+
+
+def _torn_lines(chosen: Chosen) -> Mapped:
+    def lines(log: Log, number: int) -> range:
+        counts = [len(_halves(log, n, b, chosen)) for n, b in enumerate(_bodies(log.data), 1)]
+        first = sum(counts[: number - 1]) + 1
+        return range(first, first + counts[number - 1])
+
+    return lines
+
+
+def _halves(log: Log, number: int, body: bytes, chosen: Chosen) -> list[bytes]:
+    if len(body) < _LEAST_TORN or not chosen(log, number, body):
+        return [body]
+    at = 1 + crc32(body[::-1]) % (len(body) - 1)
+    return [body[:at], body[at:]]
+
+
+def _one_of_thirty(_log: Log, number: int, body: bytes) -> bool:
+    return crc32(body, number) % 30 == 0
+
+
 def _without_end_before(log: Log) -> bytes:
     """Lose the end of the line before the first fault line."""
     bodies = list(_bodies(log.data))
@@ -188,7 +228,7 @@ def _without_end_before(log: Log) -> bytes:
     return b"".join(body + b"\n" for body in bodies)
 
 
-def _one_up(_: bytes, number: int) -> range:
+def _one_up(_: Log, number: int) -> range:
     return range(number - 1, number + 1)
 
 
@@ -200,8 +240,8 @@ def _wrapped(columns: int) -> Change:
 
 
 def _wrapped_lines(columns: int) -> Mapped:
-    def lines(data: bytes, number: int) -> range:
-        counts = [len(_rows(body, columns)) for body in _bodies(data)]
+    def lines(log: Log, number: int) -> range:
+        counts = [len(_rows(body, columns)) for body in _bodies(log.data)]
         first = sum(counts[: number - 1]) + 1
         return range(first, first + counts[number - 1])
 
@@ -216,15 +256,15 @@ def _cr_only(log: Log) -> bytes:
     return b"".join(body + b"\r" for body in _bodies(log.data))
 
 
-def _without_blanks(data: bytes, number: int) -> range:
+def _without_blanks(log: Log, number: int) -> range:
     """Map a line to a log of CRs alone: a run of them ends one line, so blank ones go."""
-    bodies = list(_bodies(data))
+    bodies = list(_bodies(log.data))
     starts = [n for n, body in enumerate(bodies, 1) if body or n == 1]
     now = max(bisect_right(starts, number), 1)
     return range(now, now + 1)
 
 
-def _doubled(_: bytes, number: int) -> range:
+def _doubled(_: Log, number: int) -> range:
     return range(2 * number - 1, 2 * number + 1)
 
 

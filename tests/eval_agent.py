@@ -10,6 +10,8 @@ forbidden  claims that the case forbids
 dropped    claims that the verifier had to drop
 false      incidents from warning up where the case is a healthy board
 ms         from the wake to the report, 95 of 100
+
+Below the table it says how the verifier judges claims that are made up, and true ones, by kind.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ import re
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agent_case import Case, Told, load_cases, told
 from bench_analysis import get_ready
+from made_up_claims import CAUGHT, REFUSED, figures, made_grounds, told_figures, weighed
 from serialwatch.agent.proof.verifier import verify
 from serialwatch.agent.text.device_text import readable
 from serialwatch.records import Line, Report
@@ -202,6 +205,13 @@ def unmet(whole: dict[str, Any]) -> list[str]:
     return missed + [f"{k} {whole[k]} > {v}" for k, v in most.items() if (whole[k] or 0) > v]
 
 
+def unmet_claims(claims: Mapping[str, float]) -> list[str]:
+    """Return which gates the verifier does not pass."""
+    missed = [f"made-up claims caught {claims['caught']} < {CAUGHT}"]
+    refused = [f"true claims refused {claims['refused']} > {REFUSED}"]
+    return missed * (claims["caught"] < CAUGHT) + refused * (claims["refused"] > REFUSED)
+
+
 async def judge_all(cases: Iterable[Case]) -> list[Judged]:
     """Play and judge cases."""
     with tempfile.TemporaryDirectory(prefix="serialwatch-eval-") as name:
@@ -218,21 +228,30 @@ def main() -> None:
     judged = asyncio.run(judge_all(load_cases(asked.cases)))
     rows = table(judged)
     missed = unmet(rows[-1])
+    true, false = weighed(made_grounds())
+    claims = figures(true, false)
+    missed += unmet_claims(claims)
     misses = {j.name: j.misses for j in judged if j.misses}
     if asked.json:
-        print(json.dumps({"tags": rows, "misses": misses, "unmet": missed}))
+        print(json.dumps({"tags": rows, "claims": claims, "misses": misses, "unmet": missed}))
     else:
-        _print(rows, misses, missed)
+        _print(rows, misses, told_figures(true, false), missed)
     sys.exit(1 if missed else 0)
 
 
-def _print(rows: list[dict[str, Any]], misses: dict[str, list[str]], missed: list[str]) -> None:
+def _print(
+    rows: list[dict[str, Any]],
+    misses: dict[str, list[str]],
+    claims: list[str],
+    missed: list[str],
+) -> None:
     print("  ".join(f"{name:>{max(len(name), 9)}}" for name in rows[0]))
     for line in rows:
         cells = ("-" if value is None else str(value) for value in line.values())
         print("  ".join(f"{c:>{max(len(n), 9)}}" for n, c in zip(line, cells, strict=True)))
     for name, words in misses.items():
         print(f"{name}:", *words, sep="\n    ")
+    print("", *claims, sep="\n")
     for gate in missed:
         print(f"not met: {gate}")
 

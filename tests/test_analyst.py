@@ -368,7 +368,7 @@ async def test_a_fault_seen_before_is_counted() -> None:
     report, _ = await reported(Seen(lines, [again]), again)
 
     assert claim(report, "Seen before: 2 times on this bench (#9, #4).").results
-    assert claim(report, "3 lines of this incident report it.")
+    assert claim(report, "3 lines of this incident tell of it.")
 
 
 async def test_what_is_remembered_of_the_same_fault_is_told() -> None:
@@ -882,4 +882,4 @@ async def test_one_crash_that_four_lines_tell_is_not_said_to_have_come_four_time
     seen = watched(LOGS / "circuitpython/circuitpython-core-crash.log")
     report, _ = await reported(seen, seen.incidents[0])
 
-    assert claim(report, "4 lines of this incident report it.")
+    assert claim(report, "4 lines of this incident tell of it.")

@@ -164,6 +164,58 @@ async def test_rules_answer_what_they_can(core: FakeCore, board: Board) -> None:
             assert f"[{cites}" in body["text"] or f" {cites}" in body["text"], text
 
 
+ASKED_FOR = {
+    "a kernel panic": "linux/panic",
+    "an overrun": "link/rx_overrun_host",
+    "a framing error": "link/framing_errors",
+    "a hard fault": "cortexm/hardfault_dump",
+    "a guru meditation": "esp/guru",
+    "a watchdog reset": "boot/unexpected_reboot",
+    "a brown-out": "esp/brownout",
+    "an oops": "linux/oops",
+    "an rcu stall": "linux/rcu_stall",
+    "a boot loop": "boot/loop",
+    "a bus fault": "cortexm/fault_cause",
+}
+
+
+async def test_what_has_a_name_is_told_from_the_page_that_people_mean(
+    core: FakeCore, board: Board
+) -> None:
+    for number, (thing, page) in enumerate(ASKED_FOR.items(), 900):
+        report, _ = await answered(core, ask(core, board, f"what is {thing}?", number))
+        assert report.conclusions[0].knowledge == (page,), thing
+        assert report.claims.dropped == 0, thing
+
+    panics, _ = await answered(core, ask(core, board, "what is a kernel panic?", 990))
+    others = next(c for c in panics.conclusions if "other systems" in c.claim)
+    assert {"bsd/panic", "riot/panic", "zircon/panic"} == set(others.knowledge)
+    assert any(c.claim.startswith("A panic is the end of a story") for c in panics.conclusions)
+
+
+async def test_the_page_of_the_system_on_the_bench_goes_before_that_of_most_people(
+    core: FakeCore, board: Board
+) -> None:
+    incident = incident_at(board.lines, "Synchronous Abort", trigger="bsd.panic", id=41)
+    save_change(core._db, replace(incident, ecosystem="bsd"))
+
+    report, _ = await answered(core, ask(core, board, "what is a kernel panic?"))
+    assert report.conclusions[0].knowledge == ("bsd/panic",)
+
+
+async def test_a_port_that_never_printed_is_told_in_words_for_people(
+    core: FakeCore, board: Board
+) -> None:
+    core.ports = {"dut3": {"state": "up", "next_seq": 1, "last_rx_at": None, "bit_rate": 115200}}
+    session = ask(core, board, "what happened to dut3 today?")
+    report, _ = await answered(core, session)
+
+    no_log = "there is no log of a port 'dut3'"
+    assert report.title.startswith("dut3 printed nothing today")
+    assert report.not_checked == (f"what log-stats would have told: {no_log}",)
+    assert [s["told"] for s in told(core, "step", session)] == ["no such incident", no_log]
+
+
 async def test_incidents_that_fit_in_no_single_result_are_all_counted(
     tmp_path: Path, core: FakeCore, board: Board
 ) -> None:

@@ -474,6 +474,21 @@ async def test_a_connection_that_asks_nothing_is_closed(
         writer.close()
 
 
+async def test_connections_that_have_left_without_a_word_are_not_kept(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench:
+        assert bench.server is not None
+        kept = []
+        for _ in range(4):
+            for _ in range(server_module.NEW_CONNECTIONS):
+                _, writer = await asyncio.open_unix_connection(str(tmp_path / "sw"))
+                writer.close()
+                await writer.wait_closed()
+            kept.append(len(bench.server._quiet))
+
+        # The newest, twice over, and those that were still being taken.
+        assert max(kept) <= 2 * server_module.NEW_CONNECTIONS + 2
+
+
 async def test_more_connections_than_there_is_room_for_are_turned_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,6 +156,30 @@ def test_json_prints_one_object_a_row(daemon: RunningDaemon) -> None:
     assert rows[-1]["report"]["incident"] == 0
 
 
+@pytest.mark.parametrize("question", ["why did it reboot?", "what did it print?"])
+def test_where_several_boards_fit_it_asks_which(daemon: RunningDaemon, question: str) -> None:
+    found = asked(daemon, question)
+
+    assert found.return_value == 1, found.output
+    assert "Which board: dut3 or dut4?" in found.output
+    assert 'name it behind the question: `serialwatch ask "…" dut3`' in " ".join(
+        found.output.split()
+    )
+    assert "Ask e.g." not in found.output
+
+
+def test_at_a_terminal_the_board_can_be_named_at_once(
+    daemon: RunningDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serialwatch.cli.ask._is_interactive", lambda: True)
+    args = ["why did it crash?", "--socket", str(daemon.socket)]
+    found = CliRunner().invoke(ask, args, input="dut9\ndut3\n", standalone_mode=False)
+
+    assert found.return_value == 0, found.output
+    assert "'dut9' is not one of 'dut3', 'dut4'" in found.output
+    assert "foo_irq" in found.output.partition("Which board: dut3 or dut4?")[2]
+
+
 def test_a_question_that_rules_do_not_understand_exits_with_one_and_examples(
     daemon: RunningDaemon,
 ) -> None:

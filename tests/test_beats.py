@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from serialwatch.service.beats import LIMIT_S, Beats, DeadThreadError, check_threads
+from serialwatch.service.beats import LIMIT_S, Beats, DeadThreadError, Threads
 
 
 def test_a_task_without_a_sign_of_life_is_stuck() -> None:
@@ -24,6 +24,26 @@ def test_nothing_is_expected_of_what_ended_in_order() -> None:
 
 
 def test_a_thread_that_ended_is_told() -> None:
-    check_threads([threading.main_thread().name])
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait, name="log-writer")
+    threads = Threads([threading.main_thread().name, "log-writer"])
+    thread.start()
+    threads.check()
+    stop.set()
+    thread.join()
+
     with pytest.raises(DeadThreadError, match="log-writer has ended"):
-        check_threads(["log-writer"])
+        threads.check()
+
+
+def test_a_thread_that_was_begun_anew_is_no_dead_one() -> None:
+    threads = Threads(["log-writer"])
+    for _ in range(2):
+        stop = threading.Event()
+        thread = threading.Thread(target=stop.wait, name="log-writer")
+        thread.start()
+        try:
+            threads.check()
+        finally:
+            stop.set()
+            thread.join()

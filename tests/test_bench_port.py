@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from serialwatch.config import PortConfig
 from serialwatch.records import Boot, Finding, Lines
 from serialwatch.service import ports as ports_module
 from serialwatch.service.faults import Faults
-from serialwatch.service.ports import Ports
+from serialwatch.service.ports import BenchPort, Ports
 from serialwatch.store.database import Database, StoreError
 from serialwatch.store.log_writer import LogWriter
 from serialwatch.triggers.matcher import Matcher
@@ -61,13 +62,8 @@ def matcher(tmp_path: Path) -> Matcher:
     return Matcher(load_rules([tmp_path]))
 
 
-async def test_the_grace_after_an_open_begins_with_the_open_not_with_the_rules(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, matcher: Matcher
-) -> None:
-    now = SimpleNamespace(ns=1000 * S)
-    clock = SimpleNamespace(monotonic_ns=lambda: now.ns, time_ns=lambda: now.ns)
-    monkeypatch.setattr(ports_module, "time", clock)
-    heard = Heard()
+def bench_of(tmp_path: Path, heard: Heard) -> tuple[Ports, BenchPort]:
+    """Return a bench with one port whose lines have numbers."""
     listener: Any = SimpleNamespace(on_bytes=lambda *_: None, on_state=lambda *_: None)
     ports = Ports(
         tmp_path,
@@ -79,6 +75,17 @@ async def test_the_grace_after_an_open_begins_with_the_open_not_with_the_rules(
     )
     port = ports._read(PortConfig(device="/dev/null", name="dut1"), Ring("dut1", RingBudget()))
     port.is_numbered, port.first_seq, port.reserved_seq = True, 1, 1 << 20
+    return ports, port
+
+
+async def test_the_grace_after_an_open_begins_with_the_open_not_with_the_rules(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, matcher: Matcher
+) -> None:
+    now = SimpleNamespace(ns=1000 * S)
+    clock = SimpleNamespace(monotonic_ns=lambda: now.ns, time_ns=lambda: now.ns)
+    monkeypatch.setattr(ports_module, "time", clock)
+    heard = Heard()
+    ports, port = bench_of(tmp_path, heard)
     reader = port.reader
 
     def boots(seq: int, after_s: int) -> None:
@@ -97,3 +104,32 @@ async def test_the_grace_after_an_open_begins_with_the_open_not_with_the_rules(
 
     told = [found for found in heard.found_all if isinstance(found, Boot)]
     assert [boot.is_expected for boot in told] == [True, False]
+
+
+async def test_ports_are_read_while_what_has_waited_for_the_rules_is_searched(
+    tmp_path: Path, matcher: Matcher
+) -> None:
+    heard = Heard()
+    ports, port = bench_of(tmp_path, heard)
+
+    def prints(seq: int) -> None:
+        text = b"MINE ROM\n" if seq % 100 == 0 else b"text\n"
+        ports.on_lines(port.reader, Lines(seq, 1, text, seq * S, seq * S))
+
+    seqs = iter(range(1, 100_000))
+    for _ in range(1000):
+        prints(next(seqs))
+    searching = asyncio.create_task(ports.search_with(matcher))
+    turns = 0
+    while not searching.done():
+        prints(next(seqs))
+        await asyncio.sleep(0)
+        turns += 1
+    for _ in range(100):
+        prints(next(seqs))
+    await asyncio.sleep(0)
+    last = next(seqs) - 1
+
+    assert turns >= 1000 // ports_module.SEARCHED_AT_ONCE
+    told = [found.seq for found in heard.found_all if isinstance(found, Boot)]
+    assert told == list(range(100, last + 1, 100))  # none missing, in order

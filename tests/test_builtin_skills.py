@@ -134,6 +134,8 @@ async def test_log_read_shows_a_line_with_its_neighbours(bench: Bench) -> None:
     assert [line["seq"] for line in result.output["lines"]] == [48, 49, 50, 51, 52]
     assert result.metadata["summary"] == "dut1:L48-L52, 5 lines"
     assert result.metadata["taint"] == "dut"
+    one = await bench.run("log-read", around=50, limit=1)
+    assert one.metadata["summary"] == "dut1:L50-L50, 1 line"
 
 
 async def test_log_read_cuts_between_lines_and_goes_on(bench: Bench) -> None:

@@ -100,6 +100,17 @@ def test_a_run_is_shown_step_by_step(cli: Cli) -> None:
     assert "\u202e" not in shown
 
 
+def test_calls_made_at_once_are_shown_in_the_order_of_their_results(cli: Cli) -> None:
+    body = json.loads(run(cli, "show", model_run(cli), "--json").out)
+    first = [call for call in body["skill_calls"] if call["round"] == 0]
+    body["skill_calls"] = [*reversed(first), *body["skill_calls"][len(first) :]]
+    shown = "\n".join(text.plain for text in run_lines(body, local_now(), None))
+    numbers = [int(n) for n in re.findall(r"^  R(\d+) ", shown, re.MULTILINE)]
+
+    assert len(first) > 1
+    assert numbers == list(range(1, len(first) + 1))
+
+
 def test_prompts_are_shown_as_they_were_sent_each_once(cli: Cli) -> None:
     shown = run(cli, "show", model_run(cli), "--prompts").out
 

@@ -106,7 +106,9 @@ def test_a_broken_skill_is_told_by_name_and_by_folder(tmp_path: Path, cli: Cli) 
 
     assert [r.code for r in results] == [1, 1]
     assert all(f"{folder}: broken: no JSON Schema" in r.err for r in results)
-    assert "broken: no JSON Schema" in cli("skills", "list").out
+    listed = cli("skills", "list").out
+    assert "broken: no JSON Schema" in listed
+    assert "a daemon that runs stays with the last version that was in order" in listed
 
 
 def test_lint_says_file_line_code_and_what_to_do(tmp_path: Path, cli: Cli) -> None:
@@ -155,6 +157,9 @@ def test_a_new_skill_lints_clean_and_passes_its_test(tmp_path: Path, cli: Cli) -
     tested = cli("skills", "test", "uart-triage")
 
     assert (made.code, (tmp_path / "own" / "uart-triage" / "main.py").is_file()) == (0, True)
+    assert "an administrator copies it to /etc/serialwatch/skills" in made.out
+    elsewhere = cli("skills", "new", "uart-other", "--dir", str(tmp_path / "mine"))
+    assert "administrator" not in elsewhere.out
     assert (linted.code, linted.out) == (0, "1 skill, no findings\n")
     assert (tested.code, tested.out.splitlines()[-1]) == (0, "2 of 2 cases passed")
 

@@ -252,3 +252,13 @@ def test_a_firmware_file_has_a_whole_path(tmp_path: Path) -> None:
     ]
     good = load_config(written(tmp_path, text.format("/srv/app.elf")))
     assert good.port["dut1"].elf == "/srv/app.elf"
+
+
+def test_a_board_has_a_plain_name(tmp_path: Path) -> None:
+    text = '[port.dut1]\ndevice = "/dev/serial/by-id/x"\nboard = "{}"\n'
+
+    (problem,) = problems(tmp_path, text.format("evk 7"))
+    assert problem == (
+        'serialwatch.toml:3: port "dut1": board must be a name of 1 to 64 letters, digits, . _ -'
+    )
+    assert load_config(written(tmp_path, text.format("evk-7"))).port["dut1"].board == "evk-7"

@@ -321,6 +321,22 @@ async def test_memories_are_found_by_words_and_by_the_fault(ctx: CtxServer, db: 
     assert {"age", "body", "fingerprint", "source", "priority"} <= answer["memories"][0].keys()
 
 
+async def test_memories_of_a_board_are_seen_from_each_port_that_it_is_on(
+    tmp_path: Path, db: Database
+) -> None:
+    write_memory(db, memory("The supply of evk-7 is weak", "board", "evk-7"), time.time_ns())
+    boards = {"dut1": "evk-7", "dut2": "evk-7", "dut3": "evk-8"}
+
+    async def found(of: str, **named: str) -> list[str]:
+        with opened_run([], db_path=tmp_path / "serialwatch.db", port=of, boards=boards) as about:
+            told = await ask(about, "memory.search", query="weak supply", **named)
+        return [row["scope_name"] for row in told["memories"]]
+
+    assert [await found(port) for port in ("dut1", "dut2")] == [["evk-7"], ["evk-7"]]
+    assert await found("dut3") == await found("dut4") == []
+    assert await found("dut3", port="dut1") == ["evk-7"]
+
+
 async def test_without_a_database_nothing_is_remembered(ctx: CtxServer) -> None:
     assert (await ask(ctx, "memory.search", query="anything"))["no_data"]
     assert (await ask(ctx, "incidents"))["no_data"]

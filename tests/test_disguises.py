@@ -25,6 +25,7 @@ ERROR = SEVERITIES.index("error")
 _FAR = "lines that explain it, or are none of a start, are twice as many lines away"
 _CAPITAL = "a capital letter stands before it, of a word that may go on"
 _TORN = "the words that tell it, or that it is none, stand on both sides of the column"
+_GAP = "it is torn where its pattern takes anything: so would be two lines that hold a word each"
 _EXPLAINS = "the line that explains it lost a character of its words"
 # Where a disguise does change something, and why it cannot be otherwise.
 EXCEPTIONS: dict[str, dict[str, str]] = {
@@ -39,6 +40,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         ),
         _TORN,
     ),
+    "torn": dict.fromkeys(("riot-hardfault-reboot", "rtthread-msh-clean"), _GAP),
     "lost-characters": dict.fromkeys(
         ("circuitpython-reloads-clean", "esp8266-sensor-clean", "linux-noisy-but-healthy"),
         _EXPLAINS,
@@ -113,7 +115,7 @@ def _changes(stream: Stream, disguise: Disguise) -> Iterator[str]:
             yield f"{trigger} is {'lost' if was else 'new'}"
         elif was >= ERROR:
             for line in before.first_lines[trigger]:
-                if not now.first_lines[trigger].intersection(disguise.lines(stream.data, line)):
+                if not now.first_lines[trigger].intersection(disguise.lines(log, line)):
                     lines = sorted(now.first_lines[trigger])
                     yield f"{trigger} is in line {lines}, not {line}"
 

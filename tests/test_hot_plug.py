@@ -7,10 +7,12 @@ import ctypes
 import logging
 import os
 import termios
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,10 +20,10 @@ import pytest
 from bench_cable import Cable, within_s
 from bench_usb import UsbBench
 from serialwatch.capture import path_watch
-from serialwatch.capture.path_watch import OpenedPath, appears
+from serialwatch.capture.path_watch import OpenedPath, appears, leads_elsewhere
 from serialwatch.capture.reader import Reader
 from serialwatch.capture.ring import Ring, RingBudget
-from serialwatch_drivers.identity import identify, resolve
+from serialwatch_drivers.identity import Identity, identify, resolve
 from serialwatch_drivers.port import OnBytes, OnLost, Port, PortOpenError, PortOptions
 from serialwatch_drivers.tty import open_tty
 from test_reader import Heard, bench_on
@@ -314,6 +316,102 @@ def test_a_node_that_was_made_anew_is_another_device(tmp_path: Path) -> None:
     node.touch()
 
     assert opened.has_changed()
+
+
+def test_an_adapter_that_takes_the_place_of_another_at_the_same_node_is_seen(usb: UsbBench) -> None:
+    node = usb.plug("ttyUSB0", "1-2:1.0", kind=FTDI, serial="A1")
+    opened = OpenedPath(node, node, identify(node, usb.sysfs), usb.sysfs, usb.twins)
+    assert not opened.has_changed()
+    Path(f"{node}.keeps-the-inode").hardlink_to(node)
+    usb.unplug("ttyUSB0")
+    usb.plug("ttyUSB0", "1-3:1.0", kind=FTDI, serial="A2")
+
+    assert opened.has_changed()
+
+
+@pytest.mark.parametrize("field", ["st_dev", "st_ino", "st_rdev", "st_ctime_ns"])
+def test_a_node_is_looked_at_in_full_as_soon_as_anything_of_it_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    node = tmp_path / "ttyUSB0"
+    node.touch()
+    opened = OpenedPath(str(node), str(node), identify(str(node)))
+    assert not opened.has_changed()
+    found = node.stat()
+    names = ("st_dev", "st_ino", "st_rdev", "st_ctime_ns")
+    told = SimpleNamespace(**{name: getattr(found, name) for name in names})
+    monkeypatch.setattr(path_watch, "os", SimpleNamespace(stat=lambda _: told))
+    monkeypatch.setattr(path_watch, "identify", lambda *_: None)
+    assert not opened.has_changed()
+    setattr(told, field, getattr(told, field) + 1)
+    monkeypatch.setattr(
+        path_watch, "identify", lambda *_: Identity((found.st_dev, found.st_ino), 7, "elsewhere")
+    )
+
+    assert opened.has_changed()
+
+
+async def test_a_look_that_hangs_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(path_watch, "IDENTITY_S", 0.01)
+    monkeypatch.setattr(path_watch, "HUNG_S", 0.01)
+    hung, goes_on = tmp_path / "hung", tmp_path / "tty"
+    answer, asked = threading.Event(), threading.Event()
+    identified = path_watch.identify
+
+    def identify_or_hang(path: str | int, sysfs: Path) -> Identity | None:
+        if path == str(hung) and not answer.is_set():
+            asked.set()
+            answer.wait()
+        return identified(path, sysfs)
+
+    monkeypatch.setattr(path_watch, "identify", identify_or_hang)
+    hung.touch()
+    goes_on.touch()
+    first = asyncio.create_task(leads_elsewhere(str(hung), str(hung)))
+    second = asyncio.create_task(leads_elsewhere(str(goes_on), str(goes_on), identify(goes_on)))
+    try:
+        await asyncio.to_thread(asked.wait)
+        made_anew(goes_on)
+        await within_s(5, second)
+        assert not first.done()
+    finally:
+        answer.set()
+    await appears(str(hung), "hung")  # a quarter of a second: it is known now
+    made_anew(hung)
+    await within_s(5, first)
+
+
+def made_anew(node: Path) -> None:
+    node.with_suffix(".keeps-the-inode").hardlink_to(node)
+    node.unlink()
+    node.touch()
+
+
+async def test_all_open_paths_are_looked_at_in_one_thread(tmp_path: Path) -> None:
+    before = threading.active_count()
+    tasks = [asyncio.create_task(leads_elsewhere(str(tmp_path), str(tmp_path))) for _ in range(9)]
+    await asyncio.sleep(0)
+
+    assert threading.active_count() == before + 1
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    others = [thread for thread in threading.enumerate() if thread.name == "paths"]
+    await asyncio.to_thread(lambda: [thread.join(5) for thread in others])
+    assert not any(thread.is_alive() for thread in others)
+
+
+async def test_what_goes_wrong_in_a_look_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> Identity | None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(path_watch, "identify", broken)
+    with pytest.raises(ZeroDivisionError):
+        await within_s(5, leads_elsewhere(str(tmp_path), str(tmp_path)))
 
 
 def test_what_was_open_counts_and_not_what_the_path_leads_to_at_the_first_look(

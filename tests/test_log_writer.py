@@ -370,6 +370,37 @@ def test_a_disk_that_fails_at_once_does_not_block_the_name_of_its_file(
     assert log.lines() == feed.lines
 
 
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("taken", [0, 100])
+def test_a_gap_that_the_index_could_not_take_is_told_by_the_next_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, taken: int
+) -> None:
+    feed = Feed(limit_bytes=100_000)
+    log = Log(tmp_path, feed)
+    feed.prints(b"before\n")
+    log.write()
+    written = os.write
+
+    def full(fd: int, data: bytes) -> int:
+        if taken and len(data) > taken:
+            return written(fd, data[:taken])
+        raise OSError(error, os.strerror(error))
+
+    for _ in range(2):
+        lost = feed.ring.lost_bytes
+        while feed.ring.lost_bytes == lost:
+            feed.prints(b"line of a board\n" * 100)
+        with monkeypatch.context() as patch:
+            patch.setattr("serialwatch.store.log_file.os.write", full)
+            assert log.write(after_s=2) != ""
+    assert log.write(after_s=2) == ""
+    log.end()
+
+    gaps = [gap.lost_bytes for gap in PortLog(log.folder, "dut1").gaps()]
+    assert sum(gaps) == feed.ring.lost_bytes == len(feed.sent) - len(log.bytes())
+    assert [path.stat().st_size > 0 for path in log.files()] == [True, True]
+
+
 def test_after_a_failed_fsync_nothing_of_that_file_counts_as_safe(
     log: Log, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

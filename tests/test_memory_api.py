@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +128,35 @@ def test_two_persons_words_under_one_title_contradict_each_other(
     assert "contradicted by another" in cli("search", "SDA", "bench").out
 
 
+def test_what_is_known_of_a_board_is_told_of_the_port_that_it_is_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cable = Cable(tmp_path)
+    with (
+        closing(cable),
+        running(tmp_path, {"dut2": str(cable.path)}, 'board = "evk-7"\n') as daemon,
+    ):
+        cli = MemoryCli(daemon.socket, capsys)
+        assert cli("add", "--board", "evk-7", "--priority", "5", RAIL).code == 0
+        assert cli("add", "--board", "evk-8", "--priority", "5", "Its clock is slow.").code == 0
+        for query in ("?port=dut2", "?port=dut2&q=rail", "?board=evk-7&q=rail"):
+            assert [m["scope_name"] for m in listed(daemon, query)] == ["evk-7"], query
+        for given in (("list", "--board", "evk-7"), ("search", "--board", "evk-7", "rail")):
+            assert [m["body"] for m in json.loads(cli(*given, "--json").out)] == [RAIL]
+        assert daemon.get("/v1/ports")["ports"][0]["board"] == "evk-7"
+        shown = Cli(daemon.socket, capsys)("ports", "--socket", str(daemon.socket)).out
+        assert re.search(r"PORT +BOARD +STATE", shown)
+        assert re.search(r"dut2 +evk-7 +up", shown)
+
+        cable.prints(OOPS)
+        (incident,) = daemon.wait_for(lambda: daemon.incidents("dut2"), "incident")
+        number = incident["id"]
+        daemon.wait_for(lambda: daemon.rows("SELECT 1 FROM reports WHERE incident_id = ?", number))
+        claims = [c["claim"] for c in daemon.get(f"/v1/reports/{number}")["conclusions"]]
+        assert claims[0].endswith(f", just now: {RAIL}")
+        assert not any("clock" in claim for claim in claims)
+
+
 def test_a_forgotten_memory_is_gone_and_stays_in_the_audit(daemon: RunningDaemon, cli: Cli) -> None:
     old = add(daemon, "Fans are loud.", type="preference", scope="user")
     assert old["scope"] == "user"
@@ -197,7 +228,7 @@ def test_without_a_daemon_the_state_folder_is_read(
     assert [m["body"] for m in found] == [RAIL]
     why = cli("why", "M1", "--state", state)
     assert why.code == 0
-    assert "in 1 run that led to a report" in why.out
+    assert "that led to a report or an answer" in why.out
     assert cli("why", "999", "--state", state).code == 1
     nothing = cli("list", "--state", str(tmp_path))
     assert nothing.code == 1

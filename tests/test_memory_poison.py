@@ -141,6 +141,12 @@ LINES = lines_of(f"boot\n{ORDER}\nUnable to mount root fs on unknown block")
         ("The always full queue makes it ignore overruns", None),
         ("It could not mount its root", None),
         ("unable to mount root fs on unknown", "[dut1:L3]"),
+        (
+            "It cannot: unable to mount root fs on unknown-block(179,2): so.",
+            "It cannot: [dut1:L3]: so.",
+        ),
+        ("Unable to mount root fs on unknown block -19.", "[dut1:L3]."),
+        ("Unable to mount root fs on unknown block, 3 times", "[dut1:L3], 3 times"),
         ("", None),
     ],
 )
@@ -157,6 +163,10 @@ def test_what_repeats_a_line_gives_place_to_its_number(text: str, kept: str | No
         ("Watchdog reset " * 20, "Watchdog reset Watchdog reset…"),
         ("Kernel panic, then silent", "Kernel panic, then silent"),
         (ORDER, ""),
+        (
+            "Kernel panic: VFS: Unable to mount root fs on unknown-block(179,2), then halted",
+            "Kernel panic: VFS, then halted",
+        ),
     ],
 )
 def test_a_title_has_nothing_of_a_line_and_ends_with_a_word(text: str, title: str) -> None:

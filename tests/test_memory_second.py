@@ -239,6 +239,15 @@ async def test_a_memory_that_denies_the_other_kind_is_not_refuted_by_it() -> Non
     assert report.conclusions[0].claim == f"Noted by anna, 3 d ago: {body}"
 
 
+async def test_what_was_said_of_another_fault_is_not_told_as_seen_before() -> None:
+    body = "its card adapter is loose: reseat it"
+    other = {"body": body, "incident": 3, "fingerprint": "another-fault", "type": "task_result"}
+    report, _ = await told_of(WATCHDOG, other)
+
+    claim = report.conclusions[0].claim
+    assert claim == f"Noted by anna for another fault, #3, 3 d ago: {body}"
+
+
 @pytest.mark.parametrize(
     ("body", "line", "why"),
     [

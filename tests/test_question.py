@@ -46,6 +46,10 @@ UNDERSTOOD = [
     ("what caused the reset of dut1?", "why", {"event": "reset"}),
     ("can you tell me why dut1 reset", "why", {"event": "reset"}),
     ("is dut1 all right?", "status", {"ports": ("dut1",)}),
+    ("is the cable bad on dut3?", "status", {"ports": ("dut3",)}),
+    ("is the cable of dut3 ok?", "status", {"ports": ("dut3",)}),
+    ("is there a loose wire on dut3", "status", {"ports": ("dut3",)}),
+    ("is it the usb adapter of dut1?", "status", {"ports": ("dut1",)}),
     ("is everything ok?", "status", {"ports": ()}),
     ("how is dut3 doing?", "status", {"ports": ("dut3",)}),
     ("status", "status", {"ports": ()}),
@@ -147,6 +151,7 @@ def test_a_board_that_is_not_named_is_asked_for_among_all_that_there_are() -> No
 
     assert isinstance(meant, NotUnderstood)
     assert meant.why.startswith("which board is 'it'? There are dut0, dut1, ")
+    assert meant.choices[:2] == ("dut0", "dut1")
     assert isinstance(unknown, NotUnderstood)
     assert unknown.why.endswith(" dut11 and 8 more")
 

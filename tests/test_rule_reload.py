@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from bench_cable import Cable
 from running_daemon import RunningDaemon, running
 from serialwatch.config import Config
+from serialwatch.service.core import _made_for_good
 from serialwatch.service.rules import RuleBook
 from serialwatch.tomlfile import TomlError
 from serialwatch.triggers.database_cache import DatabaseCache
@@ -48,6 +50,27 @@ def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RuleBook:
 
 def ids(folders: RuleFolders) -> list[str]:
     return sorted(rule.id for rule in folders.load().rules)
+
+
+def test_no_garbage_is_looked_for_while_rules_are_loaded_for_good(book: RuleBook) -> None:
+    looked = []
+
+    def look(phase: str, _: object) -> None:
+        looked.append(phase)
+
+    gc.callbacks.append(look)
+    try:
+        with _made_for_good():
+            book.compile(Config())
+            kept = [[] for _ in range(gc.get_threshold()[0] * 2)]
+        held = gc.get_freeze_count()
+    finally:
+        gc.callbacks.remove(look)
+        gc.unfreeze()
+
+    assert looked == []
+    assert held > len(kept)
+    assert gc.isenabled()
 
 
 def test_a_pack_that_breaks_is_used_as_it_was_and_the_others_go_on(tmp_path: Path) -> None:

@@ -442,7 +442,7 @@ def test_a_reload_may_bring_another_sign_of_a_finished_boot(cable: Cable, tmp_pa
         )
 
 
-def test_another_firmware_file_leaves_the_port_open_and_reaches_the_agent(
+def test_another_firmware_file_or_board_leaves_the_port_open_and_reaches_the_agent(
     cable: Cable, tmp_path: Path
 ) -> None:
     with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
@@ -450,7 +450,13 @@ def test_another_firmware_file_leaves_the_port_open_and_reaches_the_agent(
         (before,) = daemon.wait_for(lambda: agents(daemon), "agent")
         daemon.configure({"dut1": str(cable.path)}, 'elf = "/srv/app.elf"\n')
         assert "read again: 0 ports opened, 0 closed, 1 untouched" in reload(daemon)
-        daemon.wait_for(lambda: agents(daemon) not in ([], [before]), "another agent")
+        (after,) = daemon.wait_for(
+            lambda: (now := agents(daemon)) not in ([], [before]) and now, "another agent"
+        )
+        daemon.configure({"dut1": str(cable.path)}, 'board = "evk-7"\n')
+        assert "read again: 0 ports opened, 0 closed, 1 untouched" in reload(daemon)
+        daemon.wait_for(lambda: agents(daemon) not in ([], [after]), "another agent")
+        assert daemon.get("/v1/ports")["ports"][0]["board"] == "evk-7"
 
 
 def agents(daemon: RunningDaemon) -> list[int]:

@@ -139,6 +139,12 @@ def test_a_model_cannot_remember_an_instruction(db: Database, body: str) -> None
     write_memory(db, replace(told, source="human"), UTC)
 
 
+@pytest.mark.parametrize("of", ["root file", "operating"])
+def test_a_system_that_a_sentence_names_is_no_speaker(db: Database, of: str) -> None:
+    told = fact(f"It could not reach its {of} system: error 19.", source="rule", priority=3)
+    assert write_memory(db, told, UTC).id == 1
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -19,6 +19,7 @@ from serialwatch.tomlfile import TomlError, TomlFile, read_toml
 SYSTEM_CONFIG = Path("/etc/serialwatch/serialwatch.toml")
 MAX_PORT_NAME = 32  # characters
 PORT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
+BOARD_NAME = re.compile(r"[\w.-]{1,64}")
 PATTERN_NAME = re.compile(r"[a-z0-9]{1,12}")
 
 _STRICT = ConfigDict(extra="forbid")
@@ -92,6 +93,12 @@ Version = Annotated[str, AfterValidator(_version)]
 SkillName = Annotated[str, AfterValidator(_skill_name)]
 
 
+def _board(text: str) -> str:
+    if text and not BOARD_NAME.fullmatch(text):
+        raise ValueError("must be a name of 1 to 64 letters, digits, . _ -")
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class ResetStep:
     """One step of a reset by modem lines: set them, then wait."""
@@ -133,6 +140,7 @@ class PortConfig:
     open_delay_s: Annotated[Number, Field(ge=0, le=60)] = 0.0  # after the device has appeared
     line_errors: Flag = False  # cp210x: count line errors, which turns bad bytes into NUL
     elf: str = ""  # the firmware with its symbols: backtraces are decoded with it
+    board: Annotated[str, AfterValidator(_board)] = ""  # what is on the port: memories follow it
     rules: list[str] = field(default_factory=list)  # packs to apply; empty: all
 
 

@@ -49,11 +49,17 @@ class PortNumbers:
 class Metrics:
     """All of them, in a registry of their own; `render` may run in any thread."""
 
-    def __init__(self, version: str, ports: Callable[[], Iterable[PortNumbers]]) -> None:
+    def __init__(
+        self,
+        version: str,
+        ports: Callable[[], Iterable[PortNumbers]],
+        beat_ages_s: Callable[[], Mapping[str, float]] = dict,
+    ) -> None:
         registry = self.registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         registry.register(_Ports(ports))
+        registry.register(_Beats(beat_ages_s))
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"serialwatch_{name}", text, labels, registry=registry)
@@ -119,9 +125,6 @@ class Metrics:
         )
         self.reports = counter("reports", "Revisions of reports published.", "source")
         self.part_failures = counter("part_failures", "Parts that had to be restarted.", "task")
-        self.task_beat_seconds = gauge(
-            "task_beat_seconds", "Seconds since a task last showed life.", "task"
-        )
         self.events_lost = counter("unstored", "Rows the database could not take.", "kind")
         self.config_reload_good = gauge(
             "config_last_reload_successful", "1 if the configuration last read was good."
@@ -168,6 +171,24 @@ class Metrics:
     def render(self) -> bytes:
         """Return the exposition text; a few ms for 32 ports, so never on the loop."""
         return generate_latest(self.registry)
+
+
+class _Beats(Collector):
+    """Series of the tasks that are expected to go on."""
+
+    def __init__(self, ages_s: Callable[[], Mapping[str, float]]) -> None:
+        self._ages_s = ages_s
+
+    def collect(self) -> Iterator[Metric]:
+        """Read all ages once."""
+        family = GaugeMetricFamily(
+            "serialwatch_task_beat_seconds",
+            "Seconds since a task last showed life.",
+            labels=["task"],
+        )
+        for task, age_s in self._ages_s().items():
+            family.add_metric([task], age_s)
+        yield family
 
 
 class _Ports(Collector):

@@ -106,7 +106,7 @@ def _boots(same: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _summary(output: dict[str, Any]) -> str:
     if output["no_data"]:
-        return "no such incident before"
+        return "no such incident"
     most = output["recurrence"]
     if not most:
         one = output["found"] == 1

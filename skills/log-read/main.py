@@ -88,7 +88,8 @@ def _summary(answer: dict[str, Any]) -> str:
         return f"{answer['port']}: {answer.get('why', 'no such line')}"[:160]
     more = ", more with `next`" if answer["next"] else ""
     where = f"{answer['port']}:L{answer['first']}-L{answer['last']}"
-    return f"{where}, {len(answer['lines'])} lines{more}"
+    counted = "1 line" if len(answer["lines"]) == 1 else f"{len(answer['lines'])} lines"
+    return f"{where}, {counted}{more}"
 
 
 def _size(value: object) -> int:

@@ -13,9 +13,10 @@ async def run(ctx: SkillContext, params: dict[str, Any]) -> SkillResult:
     if answer.get("accepted"):
         return SkillResult("success", answer, metadata={"summary": "the report is accepted"})
     problems = answer.get("rejections", [])
+    counted = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     need = {"kind": "param", "params": ["conclusions"]}
     return SkillResult(
         "require_more",
         answer,
-        metadata={"summary": f"{len(problems)} problems: mend or drop them", "need": need},
+        metadata={"summary": f"{counted}: mend or drop", "need": need},
     )

@@ -23,10 +23,13 @@ from fault_bed import (
 )
 
 from bench_cable import Cable
+from log_feed import records_in
 from running_daemon import RunningDaemon, running
+from serialwatch.store.log_format import Cut, Kind, log_files
 
 pytestmark = pytest.mark.faults
 
+OUTAGE_S = float(os.environ.get("FAULT_OUTAGE_S", "30"))
 TAKES_IT = """
 import fcntl, os, sys, termios
 fd = os.open(sys.argv[1], os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
@@ -54,10 +57,50 @@ def test_an_unplug_while_a_board_prints(cable: Cable, tmp_path: Path, tell: Tell
         read = port(daemon)["rx_bytes"]
         daemon.wait_for(lambda: len(daemon.saved("dut1")) == read, "the log")
         last = daemon.lines("dut1")[-1]
+        cable.plug()
+        cable.prints(b"back\r\n")
+        daemon.wait_for(lambda: daemon.saved("dut1").endswith(b"back\r\n"), "the log")
+        lines = {line["seq"]: line["text"] for line in daemon.lines("dut1")}
+        path = log_files(daemon.state / "log" / "dut1")[0]
+        mark = records_in(path.with_suffix(".idx").read_bytes())[-1]
+    told = (
+        f"marked {Cut(mark.aux).name} at byte {mark.offset:,}"
+        if mark.kind is Kind.CUT
+        else "no mark"
+    )
     tell(9, "unplug while it prints", f"noticed after {gone_s:.3f} s, {read:,} bytes read of {board.sent:,} "
-         f"printed, all saved; the cut line is kept ({len(last['text'])} characters)", "noticed within 0.3 s", gone_s < 0.3)  # fmt: skip
+         f"printed, all saved; the cut line is kept ({len(last['text'])} characters), {told}", "noticed within 0.3 s", gone_s < 0.3)  # fmt: skip
 
     assert board.sent - 4096 <= read <= board.sent  # what the kernel held went with the cable
+    assert (mark.kind, mark.aux, mark.offset) == (Kind.CUT, Cut.LOST, read)
+    assert lines[last["seq"]] == last["text"]  # nothing is added to it later
+    assert lines[last["seq"] + 1] == "back"
+
+
+def test_an_outage_of_half_a_minute(cable: Cable, tmp_path: Path, tell: Tell) -> None:
+    with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        cable.prints(b"before\r\n")
+        daemon.wait_for(lambda: daemon.saved("dut1"), "a log")
+        cable.unplug()
+        daemon.wait_for(lambda: port(daemon)["state"] == "absent", "the loss")
+        used_s, lines = cpu_s(daemon), daemon.log().count("\n")
+        time.sleep(OUTAGE_S)
+        share = (cpu_s(daemon) - used_s) / OUTAGE_S * 100
+        lines = daemon.log().count("\n") - lines
+        reason = str(port(daemon)["problem"])
+        cable.plug()
+        cable.prints(b"after\r\n")
+        back_s = _until(lambda: b"after" in daemon.saved("dut1"))
+        seqs = [line["seq"] for line in daemon.lines("dut1")]
+        is_up = port(daemon)["state"] == "up"
+        received = cable.received()
+    tell(10, f"gone for {OUTAGE_S:g} s", f"CPU {share:.1f} % of a core meanwhile, {lines} log lines, back and in the log "
+         f"{back_s:.2f} s after, numbers {seqs}, bytes sent to the board {len(received)}", "back within 1.0 s, CPU below 2 %",
+         back_s <= 1.0 and share < 2)  # fmt: skip
+
+    assert (seqs, is_up, received) == ([1, 2], True, b"")
+    assert reason
+    assert lines <= 1
 
 
 def test_plugged_in_again(tmp_path: Path, tell: Tell) -> None:

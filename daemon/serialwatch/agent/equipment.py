@@ -41,6 +41,7 @@ class Equipment:
     archive: Archive
     elfs: Mapping[str, str] = field(default_factory=dict)  # path of the firmware, by port
     workers: Workers = field(default_factory=Workers)
+    boards: Mapping[str, str] = field(default_factory=dict)  # on which port which one is
     own: OwnSkills = field(default_factory=OwnSkills)
     registry: Registry = field(default_factory=lambda: Registry({}))
     knowledge: Knowledge = field(default_factory=lambda: Knowledge({}))
@@ -79,6 +80,7 @@ class Equipment:
             set_mark=self._told("mark") if is_model else None,
             complete=complete,
             elfs=self.elfs,
+            boards=self.boards,
             session_id=session_id,
             role=role,
             user=user,
@@ -147,7 +149,7 @@ class Equipment:
         """Let the core tell whoever follows the run that a skill was called."""
         summary = call.result.metadata.get("summary")
         error = call.result.metadata.get("error")
-        words = error.get("message") if isinstance(error, Mapping) else summary
+        words = _said(error) if isinstance(error, Mapping) else summary
         body = {
             "run_id": run_id,
             "session_id": session_id,
@@ -182,6 +184,12 @@ class Equipment:
                 raise RefusedError("precondition", str(exc)) from exc
 
         return tell
+
+
+def _said(error: Mapping[str, Any]) -> object:
+    """Return what a failure says to people; the sentence of this code is for a model."""
+    is_precise = error.get("code") == "precondition" and error.get("detail")
+    return error["detail"] if is_precise else error.get("message")
 
 
 def _params_text(params: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 MAX_PAGES = 2000
 MAX_WORDS = 24  # of a query
+CALLED_SO = 20.0  # more for a page that is called just as it is asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Page:
     never: tuple[str, ...]
     body: str
     path: Path
+    also: tuple[str, ...] = ()  # what people call it: who asks for just that means this page
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Knowledge:
         self.pages = pages
         self._words = {page_id: _weighted(page) for page_id, page in pages.items()}
         self._lengths = {p: sum(words.values()) for p, words in self._words.items()}
+        self._named = {page_id: {_name(x) for x in page.also} for page_id, page in pages.items()}
         self._spread = Counter(word for words in self._words.values() for word in words)
 
     def get(self, id: str) -> Page | None:
@@ -76,6 +79,7 @@ class Knowledge:
 
     def search(self, query: str, ecosystem: str | None = None, limit: int = 3) -> list[Found]:
         """Return the pages that fit the words of `query` best, best first (BM25)."""
+        called = _name(query)
         asked = list(dict.fromkeys(_words(query)))[:MAX_WORDS]
         found = [
             Found(page, round(score, 3))
@@ -83,11 +87,11 @@ class Knowledge:
             if ecosystem is None
             or page.ecosystem in ("", "any")
             or ecosystem in page.ecosystem.split()
-            if (score := self._score(page_id, asked)) > 0
+            if (score := self._score(page_id, asked, called)) > 0
         ]
         return sorted(found, key=lambda f: (-f.score, f.page.id))[:limit]
 
-    def _score(self, page_id: str, asked: Sequence[str]) -> float:
+    def _score(self, page_id: str, asked: Sequence[str], called: str) -> float:
         words, total = self._words[page_id], len(self.pages)
         mean = sum(self._lengths.values()) / total
         score = 0.0
@@ -97,7 +101,7 @@ class Knowledge:
             rare = math.log(1 + (total - self._spread[word] + 0.5) / (self._spread[word] + 0.5))
             damp = 1.2 * (0.25 + 0.75 * self._lengths[page_id] / mean)
             score += rare * count * 2.2 / (count + damp)
-        return score
+        return score + CALLED_SO if called in self._named[page_id] else score
 
 
 def load_knowledge(dirs: Sequence[Path]) -> Knowledge:
@@ -139,6 +143,7 @@ def read_page(path: Path) -> Page:
             never=tuple(_line(x) for x in _list(head, "never")),
             body=document.body,
             path=path,
+            also=tuple(_line(x) for x in _list(head, "also")),
         )
     except PageError:
         raise
@@ -201,12 +206,19 @@ def _weighted(page: Page) -> Counter[str]:
     words: Counter[str] = Counter()
     for weight, text in (
         (4, f"{page.id} {page.title}"),
+        (2, " ".join(page.also)),
         (2, " ".join(f"{c.text} {c.check}" for c in page.causes)),
         (1, " ".join((*page.do, *page.never, page.body))),
     ):
         for word in _words(text):
             words[word] += weight
     return words
+
+
+def _name(text: str) -> str:
+    """Return a name so that its spellings are one: "Brown-outs", "brownout"."""
+    words = re.findall(r"[a-z0-9]+", text.lower())
+    return "".join(re.sub(r"(?<=[a-z]{3})(?<!s)s$", "", word) for word in words)
 
 
 def _words(text: str) -> list[str]:

@@ -85,7 +85,7 @@ class Agent:
         self._running: set[asyncio.Task[None]] = set()
         archive = Archive(logs_below(setup.state_dir / "log"), setup.state_dir / "serialwatch.db")
         workers = Workers(on_late=self._take_late, on_resting=self._tell_resting)
-        self._equipment = Equipment(link, archive, setup.elfs, workers)
+        self._equipment = Equipment(link, archive, setup.elfs, workers, setup.boards)
         self._use = ModelUse(setup.model, archive, Breaker(self._tell_breaker), link.ask)
         self._investigator = Investigator(self._equipment, self._use, loader)
         asking = Asking(self._equipment, self._use, loader)

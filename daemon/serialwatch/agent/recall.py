@@ -208,6 +208,8 @@ def _where_from(memory: Recalled, incident: Incident) -> str:
     age = f", {memory.age}" if memory.age else ""
     if memory.source == "human":
         who = name(memory.by, 32) or "a person"
+        if memory.incident and memory.fingerprint != incident.fingerprint:
+            return f"Noted by {who}{on} for another fault, #{memory.incident}{age}"
         if memory.incident:
             return f"Seen before: #{memory.incident}{on}, corrected by {who}{age}"
         return f"Noted by {who}{on}{age}"

@@ -17,6 +17,8 @@ from serialwatch.records import Line
 
 RUN = 4  # words in a row, as a line has them, are a quotation
 _WORD = re.compile(r"[A-Za-z]{2,}")
+# What hangs on a quotation's last word, and a number that ends it: "(179,2)", " -19" before a stop.
+_REST = re.compile(r"(?:[(\[]\w[\w,.:-]*[)\]])?(?:\s+[-+#]?\d[\w.-]*(?<![.-])(?=[.,;:!?)]|$))?")
 _CITED = re.compile(r"[^\s,]*\[[^\s\[\]]+:L\d+\][^\s,]*")  # and what is left of the words around it
 
 
@@ -41,7 +43,8 @@ def quoted_from(
 def without_quotes(text: str, lines: Iterable[Line], pages: Mapping[str, str]) -> str:
     """Return a text in which what repeats a line gives place to that line's reference."""
     for start, end, ref in reversed(quoted_from(text, lines, pages)):
-        text = f"{text[:start]}[{ref}]{text[end:]}"
+        rest = _REST.match(text, end)
+        text = f"{text[:start]}[{ref}]{text[rest.end() if rest else end :]}"
     return text
 
 

@@ -93,6 +93,7 @@ class PortView:
     tty: str = ""  # what a terminal program may open
     back_utc_ns: int = 0  # when a released port is taken back; 0: when its borrower is done
     others: str = ""  # programs that have the open device open too: they take bytes
+    board: str = ""  # that is on it, as the configuration says
     host_messages: Sequence[HostMessage] = ()  # what the PC's kernel said of it lately
 
 

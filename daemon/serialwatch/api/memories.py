@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import get_args
 
 from aiohttp import web
@@ -12,6 +11,7 @@ from serialwatch.api.bench import Bench, BenchError
 from serialwatch.api.caller import Caller
 from serialwatch.api.log_answer import no_port
 from serialwatch.api.parameters import body_of, encoded, known_only, one_of, whole
+from serialwatch.config import BOARD_NAME
 from serialwatch.store.memory_gate import (
     MAX_BODY,
     MAX_LIST,
@@ -27,7 +27,6 @@ from serialwatch.wire import Json, show
 MAX_WORDS = 300  # characters that are searched for
 SAID = ("preference", "fact")  # types of what people say
 STATUSES = (*get_args(MemoryStatus), "all")
-_BOARD = re.compile(r"[\w.-]{1,64}")
 
 
 class MemoryRoutes:
@@ -39,17 +38,20 @@ class MemoryRoutes:
     async def list_memories(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Answer `GET /v1/memories`."""
         query = request.query
-        known_only(query, {"q", "port", "type", "scope", "status", "limit"})
+        known_only(query, {"q", "port", "board", "type", "scope", "status", "limit"})
         words = query.get("q", "")
         if len(words) > MAX_WORDS:
             raise BenchError("bad_request", f"q must be at most {MAX_WORDS} characters")
-        port = query.get("port", "")
+        port, board = query.get("port", ""), query.get("board", "")
+        if not board and (found_port := self._bench.port(port)) is not None:
+            board = found_port.board
         wanted = MemoryFilter(
             port=port,
             type=_given(query.get("type"), "type", get_args(MemoryType)),  # type: ignore[arg-type]  # checked
             scope=_given(query.get("scope"), "scope", get_args(MemoryScope)),  # type: ignore[arg-type]  # checked
             status=_given(query.get("status"), "status", STATUSES),  # type: ignore[arg-type]  # checked
             limit=whole(query, "limit", 1, MAX_LIST) or 100,
+            board=board,
         )
         found = await self._bench.memories.find(words, wanted)
         return _json({"memories": list(found)})
@@ -108,7 +110,7 @@ class MemoryRoutes:
                 raise no_port(self._bench, port)
             return "port", port
         if scope == "board":
-            if not _BOARD.fullmatch(board):
+            if not BOARD_NAME.fullmatch(board):
                 raise BenchError("bad_request", "board must be a name of letters, digits, . _ -")
             return "board", board
         if port or board:

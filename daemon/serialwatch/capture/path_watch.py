@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import queue
 import select
 import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from serialwatch_drivers.device import parse_device
@@ -28,6 +30,7 @@ from serialwatch_drivers.port import PortOpenError
 
 PRESENCE_S = 0.25  # the least that is waited for a device that is there but does not open
 IDENTITY_S = 1.0  # between two looks whether a path still leads to what is open
+HUNG_S = 2.0  # a look that takes longer holds up the others no more
 SAFETY_S = 5.0  # between two looks though the kernel tells what comes; if it does not: PRESENCE_S
 SETTLE_S = 0.01  # between two looks while a folder changes all the time
 
@@ -69,8 +72,28 @@ def tty_nodes(dev: Path) -> Nodes:
     return frozenset(found)
 
 
+async def is_replaced(device: str, sysfs: Path = SYSFS, dev: Path = DEV) -> None:
+    """Return when `device` (a path, `usb:` or `usbid:`) leads to another device, or to none."""
+
+    def found() -> Identity | None:
+        try:
+            return identify(resolve(device, sysfs, dev), sysfs)
+        except PortOpenError:
+            return None
+
+    before: list[Identity | None] = []
+
+    def has_changed() -> bool:
+        now = found()
+        if not before:
+            before.append(now)
+        return now is None or now != before[0]
+
+    await _until(has_changed)
+
+
 async def leads_elsewhere(
-    path: str, opened: str, name: str, identity: Identity | None = None, sysfs: Path = SYSFS
+    path: str, opened: str, identity: Identity | None = None, sysfs: Path = SYSFS
 ) -> None:
     """Return when `path` leads to another device than the one that is open, `identity`.
 
@@ -79,7 +102,7 @@ async def leads_elsewhere(
     anything if the link was taken over by another adapter that says it is the same.
     """
     first = OpenedPath(path, opened, identity, sysfs)
-    await _until(first.has_changed, IDENTITY_S, f"path {name}")
+    await _until(first.has_changed)
 
 
 class OpenedPath:
@@ -241,23 +264,152 @@ class _FolderWatch:
         self.fds = []
 
 
-async def _until(is_so: Callable[[], bool], every_s: float, name: str) -> None:
+async def _until(is_so: Callable[[], bool]) -> None:
     """Return when `is_so` says so. It is asked in a thread, first now, and counts from later on."""
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
-    stop = threading.Event()
+    rounds = _rounds.get(loop)
+    if rounds is None:
+        rounds = _rounds[loop] = _Rounds(loop)
+    watch = _Watch(is_so, loop.create_future())
+    rounds.add(watch)
+    try:
+        await watch.told
+    finally:
+        rounds.remove(watch)
+        if rounds.is_over:
+            _rounds.pop(loop, None)
 
-    def look() -> None:
-        is_so()
-        while not stop.wait(every_s):
-            if is_so():
-                with contextlib.suppress(RuntimeError):  # the loop is closed
-                    loop.call_soon_threadsafe(told.set)
+
+class _Watch:
+    """A question that is asked each second."""
+
+    __slots__ = ("is_away", "is_known", "is_so", "told")
+
+    def __init__(self, is_so: Callable[[], bool], told: asyncio.Future[None]) -> None:
+        self.is_so = is_so
+        self.told = told
+        self.is_known = False  # it was asked once
+        self.is_away = False  # it hangs
+
+
+class _Rounds:
+    """Asks all watches of one loop each second, in one thread, one after the other.
+
+    One that hangs holds up the others for `HUNG_S`: then the thread is left to it, and a new one
+    goes on without it.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._watches: dict[_Watch, None] = {}
+        self._asker = _Asker(loop)
+        self._timer = loop.call_later(IDENTITY_S, self._each_second)
+        self.is_over = False
+
+    def add(self, watch: _Watch) -> None:
+        """Ask now, and then each second."""
+        self._watches[watch] = None
+        self._asker.ask([watch])
+
+    def remove(self, watch: _Watch) -> None:
+        """Ask no more; without a watch all is over."""
+        self._watches.pop(watch, None)
+        if not self._watches and not self.is_over:
+            self.is_over = True
+            self._timer.cancel()
+            self._asker.end()
+
+    def _each_second(self) -> None:
+        self._timer = self._loop.call_later(IDENTITY_S, self._each_second)
+        if self._asker.hangs:
+            self._asker.leave()
+            self._asker = _Asker(self._loop)
+        elif self._asker.is_busy:
+            return
+        self._asker.ask([watch for watch in self._watches if not watch.is_away])
+
+
+class _Asker:
+    """The thread that asks. A daemon: a hung stat must not keep the process."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._jobs: queue.SimpleQueue[Sequence[_Watch] | None] = queue.SimpleQueue()
+        self._given = 0  # jobs
+        self._done = 0
+        self._at: tuple[_Watch, float] | None = None  # which is asked now, and since when
+        self._hung: _Watch | None = None
+        self._is_left = False
+        threading.Thread(target=self._work, name="paths", daemon=True).start()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has not asked all that it is to ask."""
+        return self._given != self._done
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it waits for one answer for too long."""
+        at = self._at
+        return at is not None and time.monotonic() - at[1] >= HUNG_S
+
+    def ask(self, watches: Sequence[_Watch]) -> None:
+        """Ask these, after those that are still to be asked."""
+        self._given += 1
+        self._jobs.put(watches)
+
+    def end(self) -> None:
+        """End, once it has asked what it is to ask."""
+        self._jobs.put(None)
+
+    def leave(self) -> None:
+        """Ask nothing after the watch that hangs; it is away until it answers."""
+        self._is_left = True
+        if self._at is not None:
+            self._hung = self._at[0]
+            self._hung.is_away = True
+        self.end()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            for watch in job:
+                self._at = watch, time.monotonic()
+                if self._is_left:  # after the line above: else `leave` takes another for the hung
+                    break
+                self._ask(watch)
+            self._at = None
+            self._done += 1
+            if self._is_left:
+                self._tell(self._back)
                 return
 
-    # A daemon: a hung stat must not keep the process.
-    threading.Thread(target=look, name=name, daemon=True).start()
-    try:
-        await told.wait()
-    finally:
-        stop.set()
+    def _ask(self, watch: _Watch) -> None:
+        try:
+            is_so = watch.is_so() and watch.is_known
+        except Exception as exc:  # noqa: BLE001  whoever waits raises it
+            self._tell(partial(_raise, watch.told, exc))
+        else:
+            watch.is_known = True
+            if is_so:
+                self._tell(partial(_tell, watch.told))
+
+    def _back(self) -> None:
+        if self._hung is not None:
+            self._hung.is_away = False
+
+    def _tell(self, what: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(what)
+
+
+def _tell(told: asyncio.Future[None]) -> None:
+    if not told.done():
+        told.set_result(None)
+
+
+def _raise(told: asyncio.Future[None], exc: Exception) -> None:
+    if not told.done():
+        told.set_exception(exc)
+
+
+_rounds: dict[asyncio.AbstractEventLoop, _Rounds] = {}

@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
-from serialwatch.capture.path_watch import PRESENCE_S, appears, leads_elsewhere
+from serialwatch.capture.path_watch import PRESENCE_S, appears, is_replaced, leads_elsewhere
 from serialwatch.capture.ring import Ring
 from serialwatch.lines import Eol, Splitter
 from serialwatch.records import Lines, PortState, PortStats
@@ -46,6 +46,7 @@ REMOTE_WAIT_S = 2.0  # the longest before the next try to connect: nothing tells
 RIGHTS_S = 2.0  # udev sets group and mode of a device some time after it has appeared
 RIGHTS_RETRY_S = 0.1
 POLL_S = 1.0  # between two readings of the error counters
+CALM_POLL_S = 5.0  # the same for a port that has none
 POLL_SLOT_S = 0.05  # readings of many ports fall into the same turns of the loop
 POLL_LIMIT_S = 5.0
 CLOSE_LIMIT_S = 5.0
@@ -384,11 +385,28 @@ class Reader:
                 if exc.kind == "absent" and not is_remote:
                     await self._wait_until_there()
                 else:
-                    await asyncio.sleep(wait_s * random.uniform(0.9, 1.1))
+                    await self._wait_to_try(wait_s * random.uniform(0.9, 1.1))
                     wait_s = min(2 * wait_s, REMOTE_WAIT_S if is_remote else LAST_WAIT_S)
                 continue
             self._count_open("ok")
             return port
+
+    async def _wait_to_try(self, wait_s: float) -> None:
+        """Wait so long, but for another device only until it is there."""
+        if self._scheme not in _TTYS:
+            await asyncio.sleep(wait_s)
+            return
+        async with asyncio.TaskGroup() as tasks:
+            another = tasks.create_task(
+                is_replaced(self.device, self._sysfs, self._dev), name=f"path {self.name}"
+            )
+            wait = tasks.create_task(asyncio.sleep(wait_s), name=f"wait {self.name}")
+            await asyncio.wait((another, wait), return_when=asyncio.FIRST_COMPLETED)
+            another.cancel()
+            wait.cancel()
+        if not another.cancelled():
+            self._appeared_s = time.monotonic()
+            await asyncio.sleep(self._options.open_delay_s)
 
     async def _wait_until_there(self) -> None:
         if self._scheme not in _TTYS:
@@ -463,17 +481,21 @@ class Reader:
         opened_s = time.monotonic()
         before: UartCounters | None = None
         loop = asyncio.get_running_loop()
+        every_s = POLL_S
         while True:
             self.beat_s = loop.time()
-            await asyncio.sleep(POLL_S - self.beat_s % POLL_SLOT_S)
+            await asyncio.sleep(every_s - self.beat_s % POLL_SLOT_S)
             if self._is_flapping and time.monotonic() - opened_s >= STEADY_S:
                 self._is_flapping = False
                 self._losses.clear()
                 self._set_up(port)
             counters = None
+            every_s = POLL_S
             with contextlib.suppress(TimeoutError, PortError):
                 async with asyncio.timeout(POLL_LIMIT_S):
                     counters = await port.counters()
+                if counters is None and not self._is_flapping:
+                    every_s = CALM_POLL_S
             if counters is not None:
                 self._count_errors(before or counters, counters)
                 before = counters
@@ -500,7 +522,7 @@ class Reader:
         name = parse_device(self.device)
         path = name.body if name.scheme == "tty" else port.device
         identity = port.identity if isinstance(port, Identified) else None
-        await leads_elsewhere(path, port.device, self.name, identity, self._sysfs)
+        await leads_elsewhere(path, port.device, identity, self._sysfs)
         self._on_lost(PortLostError(self.device, "the path leads to another device now"))
 
     def _set_up(self, port: Port) -> None:

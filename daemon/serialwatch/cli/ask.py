@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 
 import click
@@ -45,7 +46,8 @@ def ask(
 
     Each skill that is called is told as it happens, then comes the answer; [dut1:L48212] is a line
     of the log that shows it. Without a model rules answer what they can: what happened, why,
-    how often, which boards, the last boot, what changed, what was printed, an incident.
+    how often, which boards, the last boot, what changed, what was printed, an incident. Where it
+    is not clear which board is meant, you are asked.
     """
     if stored:
         return _show_stored(find_daemon(socket), question, as_json)
@@ -57,8 +59,23 @@ def ask(
         "port": port,
         "utc_offset_s": int(offset.total_seconds() if offset else 0),
     }
+    daemon = find_daemon(socket)
+    answer = _answer(daemon, body, as_json)
+    choices = answer.get("choices") or ()
+    if choices and not (port or as_json) and _is_interactive():
+        body["port"] = click.prompt("Which one", type=click.Choice(choices), show_choices=False)
+        answer = _answer(daemon, body, as_json)
+    return 0 if answer["is_answered"] else FAULT
+
+
+def _is_interactive() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _answer(daemon: Daemon, body: Json, as_json: bool) -> Json:
+    """Ask, show what comes, and return the answer."""
     out = console()
-    for message in find_daemon(socket).post_rows("/v1/ask", body):
+    for message in daemon.post_rows("/v1/ask", body):
         kind = message["kind"]
         if kind == "beat":
             continue
@@ -71,7 +88,7 @@ def ask(
             if not as_json:
                 for line in answer_lines(message, width_of(out)):
                     out.print(line)
-            return 0 if message["is_answered"] else FAULT
+            return message
         elif kind == "error":
             hint = f": {safe(message['hint'])}" if message.get("hint") else ""
             raise CliError(f"not answered: {safe(message['message'])}{hint}")

@@ -49,6 +49,7 @@ class MemoryId(click.ParamType[int]):
 def _filter_options(command: F) -> F:
     for option in (
         click.option("--port", default="", help="What a run about this port would see."),
+        click.option("--board", default="", help="What is known of a board."),
         click.option("--type", "kind", type=click.Choice(get_args(MemoryType)), help="Of a type."),
         click.option("--scope", type=click.Choice(get_args(MemoryScope)), help="Of a scope."),
         click.option(
@@ -96,6 +97,7 @@ def memory(ctx: click.Context) -> None:
 @socket_option
 def list_memories(
     port: str = "",
+    board: str = "",
     kind: str | None = None,
     scope: str | None = None,
     status: str | None = None,
@@ -105,7 +107,7 @@ def list_memories(
     socket: str | None = None,
 ) -> None:
     """List memories: what is known, where it holds, and who says so."""
-    given = _given(port, kind, scope, status, limit)
+    given = _given(port, board, kind, scope, status, limit)
     _show(_found("", given, state, socket), as_json, _nothing(given))
 
 
@@ -118,6 +120,7 @@ def list_memories(
 def search(
     words: tuple[str, ...],
     port: str,
+    board: str,
     kind: str | None,
     scope: str | None,
     status: str | None,
@@ -128,7 +131,7 @@ def search(
 ) -> None:
     """Search memories, the best fit first."""
     text = " ".join(words)
-    found = _found(text, _given(port, kind, scope, status, limit), state, socket)
+    found = _found(text, _given(port, board, kind, scope, status, limit), state, socket)
     _show(found, as_json, f"nothing is remembered about {safe(text)}: `serialwatch memory list`")
 
 
@@ -224,9 +227,9 @@ def why(number: int, state: Path | None, as_json: bool, socket: str | None) -> N
 
 
 def _given(
-    port: str, kind: str | None, scope: str | None, status: str | None, limit: int
+    port: str, board: str, kind: str | None, scope: str | None, status: str | None, limit: int
 ) -> MemoryFilter:
-    return MemoryFilter(port, kind or "", scope or "", status or "", limit)  # type: ignore[arg-type]  # click has checked
+    return MemoryFilter(port, kind or "", scope or "", status or "", limit, board)  # type: ignore[arg-type]  # click has checked
 
 
 def _found(words: str, given: MemoryFilter, state: Path | None, socket: str | None) -> list[Json]:
@@ -235,6 +238,7 @@ def _found(words: str, given: MemoryFilter, state: Path | None, socket: str | No
     wanted = {
         "q": words or None,
         "port": given.port or None,
+        "board": given.board or None,
         "type": given.type or None,
         "scope": given.scope or None,
         "status": given.status or None,
@@ -265,7 +269,7 @@ def _show(found: list[Json], as_json: bool, nothing: str) -> None:
 
 
 def _nothing(given: MemoryFilter) -> str:
-    if given.port or given.type or given.scope or given.status:
+    if given.port or given.board or given.type or given.scope or given.status:
         return "no such memories; `serialwatch memory list` has the others"
     return (
         "nothing is remembered yet: an incident that has settled leaves its conclusion here, "

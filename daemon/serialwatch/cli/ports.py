@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import click
 
@@ -46,13 +47,27 @@ def ports(as_json: bool, socket: str | None) -> None:
     if not views:
         out.print(_NOTHING)
         return
-    for line in table(_COLUMNS, rows_of(views, time.time_ns()), width_of(out)):
+    columns, rows = _with_boards(views, rows_of(views, time.time_ns()))
+    for line in table(columns, rows, width_of(out)):
         out.print(line)
 
 
 def rows_of(views: Sequence[PortView], now_utc_ns: int) -> list[Row]:
     """Return the table's rows."""
     return [_row(view, now_utc_ns) for view in views]
+
+
+def _with_boards(
+    views: Sequence[PortView], rows: Sequence[Row]
+) -> tuple[Sequence[Column], Sequence[Row]]:
+    """Return the table with the boards on the ports, if the configuration names any."""
+    if not any(view.board for view in views):
+        return _COLUMNS, rows
+    named = [
+        replace(row, cells=(row.cells[0], safe(view.board) or "-", *row.cells[1:]))
+        for view, row in zip(views, rows, strict=True)
+    ]
+    return (_COLUMNS[0], Column("BOARD", leaves=3), *_COLUMNS[1:]), named
 
 
 def short_device(device: str) -> str:

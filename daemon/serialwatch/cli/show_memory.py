@@ -117,12 +117,12 @@ def _facts(body: Json, now: datetime) -> Iterator[tuple[str, list[str]]]:
 def _uses(body: Json, now: datetime) -> list[str]:
     used = body["memory"]["used"]
     if not used and not body["uses"]:
-        return ["in no report yet"]
+        return ["in no report or answer yet"]
     runs = []
     for use in body["uses"]:
         of = f", incident {use['incident']}" if use["incident"] else ""
         runs.append(f"run {use['run']}{of}, {clock(utc_ns(use['started']), now)}")
-    return [f"in {used} {'run' if used == 1 else 'runs'} that led to a report", *runs]
+    return [f"in {used} {'run' if used == 1 else 'runs'} that led to a report or an answer", *runs]
 
 
 def _where(body: Json) -> str:

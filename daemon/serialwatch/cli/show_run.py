@@ -83,7 +83,7 @@ def run_lines(
     if 0 in by_round:
         yield Text()
         yield Text("By the fixed plan" if body["rounds"] else "What was called", "bold")
-        yield from _calls(by_round[0], results, told, width)
+        yield from _calls(sorted(by_round[0], key=_number), results, told, width)
     if body["rounds"]:
         yield Text()
         yield Text("Rounds", "bold")
@@ -249,6 +249,12 @@ def _calls(
         gap = " " * max(room - left - 2 - cell_len(gave), 0)
         pad = " " * (left - cell_len(called) + 2)
         yield Text.assemble(f"{indent}{called}{pad}", (gave, style), f"{gap}  {took}")
+
+
+def _number(call: Json) -> int:
+    """Return the number of a call's result: calls made at once are stored as they ended."""
+    digits = str(call["result_id"]).removeprefix("R")
+    return int(digits) if digits.isdecimal() else int(call["n"])
 
 
 def _gave(call: Json, results: Mapping[str, Any], told: Mapping[int, Json]) -> str:

@@ -122,7 +122,10 @@ def list_skills(config_path: Path | None, as_json: bool) -> None:
     out = console()
     rows = [_listed(registry, skill, rests(rest, skill)) for skill in found]
     rows += [
-        Row((b.name, "-", "-", "-", f"broken: {safe(b.findings[0].text)}", str(b.folder.parent)))
+        Row(
+            (b.name, "-", "-", "-", f"broken: {safe(b.findings[0].text)}", str(b.folder.parent)),
+            "a daemon that runs stays with the last version that was in order, if it knew one",
+        )
         for b in registry.broken
     ]
     if not rows:

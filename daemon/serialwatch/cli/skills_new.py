@@ -10,7 +10,7 @@ import click
 
 from serialwatch.agent.skills.folder import MAX_NAME
 from serialwatch.agent.skills.lint import lint_skills
-from serialwatch.bundled import search_path
+from serialwatch.bundled import SYSTEM_DIR, search_path
 from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
 from serialwatch.cli.options import json_option
 from serialwatch.cli.tables import safe
@@ -150,6 +150,11 @@ def new_skill(name: str, root: Path | None, as_json: bool) -> int:
         for verb in ("lint --strict", "test", "run"):
             more = """ --args '{"words": "timeout"}' --log FILE""" if verb == "run" else ""
             click.echo(f"  serialwatch skills {verb} {safe(folder)}{more}")
+        if root is None:
+            click.echo(
+                "\nyour own daemon finds it there; for the system's an administrator copies it to "
+                f"{SYSTEM_DIR / 'skills'}"
+            )
         if hides:
             click.echo(
                 f"\nit is a second version of {safe(hides / name)}; docs/skills.md, Versions"

@@ -32,21 +32,29 @@ class Beats:
 
     def ages_s(self, now_s: float) -> Mapping[str, float]:
         """Return how long ago each task showed life."""
-        return {task: now_s - at_s for task, at_s in self._at_s.items()}
+        return {task: now_s - at_s for task, at_s in dict(self._at_s).items()}
 
     def stuck(self, now_s: float) -> list[str]:
         """Return the tasks that show no life."""
         return sorted(task for task, age_s in self.ages_s(now_s).items() if age_s > LIMIT_S)
 
 
-def check_threads(names: Iterable[str]) -> None:
-    """See that each of these threads runs.
+class Threads:
+    """Threads that must run for ever, by their names."""
 
-    Raises:
-        DeadThreadError: one has ended.
+    def __init__(self, names: Iterable[str]) -> None:
+        self._known: dict[str, threading.Thread | None] = dict.fromkeys(names)
 
-    """
-    alive = {thread.name for thread in threading.enumerate()}
-    for name in names:
-        if name not in alive:
-            raise DeadThreadError(f"the thread {name} has ended")
+    def check(self) -> None:
+        """See that each of them runs.
+
+        Raises:
+            DeadThreadError: one has ended.
+
+        """
+        for name, known in self._known.items():
+            if known is None or not known.is_alive():
+                found = [thread for thread in threading.enumerate() if thread.name == name]
+                if not found:
+                    raise DeadThreadError(f"the thread {name} has ended")
+                self._known[name] = found[0]

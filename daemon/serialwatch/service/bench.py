@@ -422,6 +422,7 @@ class ServiceBench:
             tty=self.tty_of(name),
             back_utc_ns=self._loans.back_utc_ns(name),
             others=port.others,
+            board=port.config.board,
             host_messages=_lately(port.host_messages),
         )
 

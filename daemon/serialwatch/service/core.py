@@ -8,7 +8,7 @@ import gc
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -28,7 +28,7 @@ from serialwatch.records import Hit, IncidentChange, Marker, Report
 from serialwatch.service import systemd
 from serialwatch.service.agent_desk import AgentDesk
 from serialwatch.service.agent_link import AgentHungError
-from serialwatch.service.beats import Beats, check_threads
+from serialwatch.service.beats import Beats, Threads
 from serialwatch.service.bench import ServiceBench
 from serialwatch.service.discovery import Discovery
 from serialwatch.service.faults import Faults
@@ -78,6 +78,7 @@ class Service:
         self._reload_wanted = asyncio.Event()
         self._is_started = asyncio.Event()
         self._beats = Beats()
+        self._threads = Threads(THREADS)
         self._problems: dict[str, str] = {}
         self._damages = 0  # of the database, as far as they were told
         state = self._state = state_dir(config)
@@ -88,7 +89,7 @@ class Service:
         self._rules = RuleBook()
         self._reloading = asyncio.Lock()
         self._given_up: frozenset[str] = frozenset()  # patterns, as far as they were told
-        self._metrics = Metrics(version("serialwatch"), self._port_numbers)
+        self._metrics = Metrics(version("serialwatch"), self._port_numbers, self._beat_ages)
         self._notifiers: dict[CommandNotifier, asyncio.Task[None]] = {}
         self._parts: dict[str, asyncio.Task[None]] = {}  # supervised: api, agent
         self._desk = AgentDesk(
@@ -269,21 +270,19 @@ class Service:
             for name in self._config.port.keys() - before.port.keys():
                 self._metrics.port_added(name)
                 self._ports.add(self._config.port[name], tasks)
-        compiling = self._in_compiler(partial(self._rules.compile, self._config))
-        try:
-            await self._db.opened()
-        except SchemaTooNewError:
-            raise  # waiting does not help
-        except StoreError as exc:
-            log.error("%s; it is tried again", exc)
-        await self._ports.number(list(self._ports))
-        await self._restore()
-        compiled = await compiling
-        self._tell_left_out([*compiled.problems, *compiled.port_problems])
-        await self._ports.search_with(compiled.matcher)
-        # Rules and libraries stay for good: looking through them for garbage makes the loop late.
-        gc.collect()
-        gc.freeze()
+        with _made_for_good():
+            compiling = self._in_compiler(partial(self._rules.compile, self._config))
+            try:
+                await self._db.opened()
+            except SchemaTooNewError:
+                raise  # waiting does not help
+            except StoreError as exc:
+                log.error("%s; it is tried again", exc)
+            await self._ports.number(list(self._ports))
+            await self._restore()
+            compiled = await compiling
+            self._tell_left_out([*compiled.problems, *compiled.port_problems])
+            await self._ports.search_with(compiled.matcher)
         self._start_notifiers(tasks)
         self._start_part("api", self._serve_api, tasks)
         self._ttys.configure(self._config.port)
@@ -412,12 +411,10 @@ class Service:
             self._note_given_up()
             if self._upkeep.tick(time.monotonic(), time.time()):
                 log.info("hourly and daily work was planned anew")
-            check_threads(THREADS)
+            self._threads.check()
             now_s = loop.time()
             self._beats.beat("second", now_s)
             self._note_beats()
-            for task, age_s in self._beats.ages_s(now_s).items():
-                self._metrics.task_beat_seconds.labels(task).set(age_s)
             stuck = [task for task in self._beats.stuck(now_s) if task != "agent"]
             if stuck:
                 log.error("no sign of life: %s", ", ".join(stuck))
@@ -449,7 +446,6 @@ class Service:
             lives["agent"] = self._desk.link.last_beat_s
         for task in self._beats.tasks() - lives.keys() - {"tick", "second"}:
             self._beats.forget(task)
-            self._metrics.task_beat_seconds.remove(task)
         for task, beat_s in lives.items():
             self._beats.beat(task, beat_s)
 
@@ -561,13 +557,16 @@ class Service:
                 self._ports.add(port, tasks)
         await self._ports.number([port for port in self._ports if not port.is_numbered])
         await self._ports.search_with(matcher)
+        for open_port in self._ports:
+            if (wanted := config.port.get(open_port.config.name)) is not None:
+                open_port.config = replace(open_port.config, board=wanted.board)
         self._ttys.configure(config.port)
         if config.notify != before.notify:
             for task in self._notifiers.values():
                 task.cancel()
             self._notifiers.clear()
             self._start_notifiers(tasks)
-        if config.agent != before.agent or _elfs(config) != _elfs(before):
+        if config.agent != before.agent or _about_ports(config) != _about_ports(before):
             self._desk.link.send({"kind": "stop"})
             await self._stop_part("agent")
             self._start_part("agent", self._desk.link.run, tasks)
@@ -602,10 +601,7 @@ class Service:
             "skill_dirs": [str(folder) for folder in search_path("skills")],
             "knowledge_dirs": [str(folder) for folder in search_path("knowledge")],
             "roles_dirs": [str(folder) for folder in search_path("roles")],
-            "ports": {
-                name: {"device": port.device, "elf": port.elf}
-                for name, port in self._config.port.items()
-            },
+            "ports": _about_ports(self._config),
         }
 
     def _port_numbers(self) -> list[PortNumbers]:
@@ -615,6 +611,9 @@ class Service:
             )
             for p in list(self._ports)
         ]
+
+    def _beat_ages(self) -> Mapping[str, float]:
+        return self._beats.ages_s(time.monotonic())  # the loop's clock, in any thread
 
     def _in_compiler(self, work: Callable[[], T]) -> Awaitable[T]:
         return asyncio.get_running_loop().run_in_executor(self._compiler, work)
@@ -652,13 +651,35 @@ class Service:
         await self._db.run(partial(prune_answers, now_utc_ns=time.time_ns()))
 
 
+@contextlib.contextmanager
+def _made_for_good() -> Iterator[None]:
+    """Take what is made meanwhile, rules and libraries, as staying for good.
+
+    Looking through it for garbage, even once, holds up the loop and the log for 50 ms.
+    """
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        gc.enable()
+
+
 def _is_same_port(one: PortConfig | None, other: PortConfig) -> bool:
-    """Tell whether a port can stay open; its firmware file and its pty do not concern it."""
-    return one is not None and replace(one, elf="", pty="off") == replace(other, elf="", pty="off")
+    """Tell whether a port can stay open: as far as opening it goes, nothing has changed."""
+    return one is not None and _as_opened(one) == _as_opened(other)
 
 
-def _elfs(config: Config) -> dict[str, str]:
-    return {name: port.elf for name, port in config.port.items() if port.elf}
+def _as_opened(port: PortConfig) -> PortConfig:
+    return replace(port, elf="", board="", pty="off")
+
+
+def _about_ports(config: Config) -> dict[str, Json]:
+    """Return what the agent is told of each port."""
+    return {
+        name: {"device": port.device, "elf": port.elf, "board": port.board}
+        for name, port in config.port.items()
+    }
 
 
 def _socket(config: Config) -> Path:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -35,11 +36,12 @@ log = logging.getLogger(__name__)
 
 RESERVE_AHEAD = port_rows.SEQ_BLOCK // 2  # numbers left when the next block is reserved
 MAX_CATCH_UP = 1024 * 1024  # bytes of log that are searched again at a start
+SEARCHED_AT_ONCE = 50  # pieces of what has waited: a few ms
 MAX_WAITING = 1024 * 1024  # bytes of a port that wait for the rules to be compiled
 HOST_MESSAGES = 20  # of the PC's kernel that are kept, a port
 KERNEL_NS = 10_000_000_000  # a message of the kernel explains what happens to the link so long
 QUIET_NS = 10_000_000_000  # what waits for a port that is longer quiet is not in a hurry
-QUIET_TURNS = 10  # one of so many is its: idle ports would else cost more than all others
+QUIET_TURNS = 20  # one of so many is its: idle ports would else cost more than all others
 LEARNED_BOOTS = 20  # that tell how long a board needs to get ready
 
 
@@ -96,6 +98,7 @@ class Ports:
         self._matcher: Matcher | None = None
         self.lent: dict[str, str] = {}  # by port: to whom and for what
         self._kernel: dict[str, tuple[int, str]] = {}  # by port: when it said what last
+        self._loud: dict[str, BenchPort] = {}  # that said something within `QUIET_NS`
         self._turn = 0
         self.unsearched_lines = 0  # too many waited for the rules
 
@@ -167,6 +170,7 @@ class Ports:
         reader = Reader(config.name, config.device, options, config.eol, ring, self)
         port = BenchPort(config, ring, reader)
         self._ports[config.name] = port
+        self._loud.pop(config.name, None)
         return port
 
     async def close(self, names: Iterable[str] | None = None) -> None:
@@ -187,6 +191,7 @@ class Ports:
         ends = {name: self._end(port)}
         self._db.post(lambda db: port_rows.close_clean(db, ends))
         port.ring.close()
+        self._loud.pop(name, None)
         del self._ports[name]
 
     async def number(self, ports: Sequence[BenchPort]) -> None:
@@ -232,11 +237,13 @@ class Ports:
         return self._matcher
 
     def tick(self, mono_ns: int, utc_ns: int) -> None:
-        """Let time pass for every port, some 20 times a second; for those long quiet 2 times."""
-        self._turn += 1
-        for number, port in enumerate(self._ports.values(), self._turn):
-            if number % QUIET_TURNS and mono_ns - port.reader.heard_ns > QUIET_NS:
-                continue
+        """Let time pass for every port, some 20 times a second; for those long quiet once."""
+        self._turn = (self._turn + 1) % QUIET_TURNS
+        due = dict(self._loud)
+        due.update(islice(self._ports.items(), self._turn, None, QUIET_TURNS))
+        for name, port in due.items():
+            if mono_ns - port.reader.heard_ns > QUIET_NS:
+                self._loud.pop(name, None)
             port.reader.tick(mono_ns)
             if port.watch is not None:
                 self._found(port, port.watch.tick(mono_ns, utc_ns))
@@ -291,6 +298,8 @@ class Ports:
 
     def on_bytes(self, reader: Reader, data: bytes, mono_ns: int) -> None:
         """Hand bytes to whoever is attached."""
+        if reader.name not in self._loud:
+            self._loud[reader.name] = self._ports[reader.name]
         self._listener.on_bytes(reader.name, data)
 
     def on_state(self, reader: Reader) -> None:
@@ -361,13 +370,19 @@ class Ports:
                 if row.ready_utc_ns is not None
             ],
         )
-        for lines in blocks:
-            self._search(port, watch, lines)
+        await self._catch_up(port, watch, blocks)
         self._tell_state(port, watch)
-        waiting, port.waiting, port.waiting_bytes = port.waiting, [], 0
+        while port.waiting:  # more of them come meanwhile
+            waiting, port.waiting, port.waiting_bytes = port.waiting, [], 0
+            await self._catch_up(port, watch, waiting)
         port.watch = watch
-        for lines in waiting:
+
+    async def _catch_up(self, port: BenchPort, watch: PortWatch, blocks: list[Lines]) -> None:
+        """Search what has waited, and let the ports be read now and then."""
+        for number, lines in enumerate(blocks, 1):
             self._search(port, watch, lines)
+            if number % SEARCHED_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     def _search(self, port: BenchPort, watch: PortWatch, lines: Lines) -> None:
         findings = watch.fed(lines)

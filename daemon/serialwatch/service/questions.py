@@ -186,6 +186,7 @@ class Questions:
                     "report": body["report"],
                     "text": str(body["text"]),
                     "examples": [str(each) for each in body["examples"]],
+                    "choices": [str(each) for each in body.get("choices", ())],
                 }
             )
 

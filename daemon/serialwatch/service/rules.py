@@ -56,11 +56,13 @@ class RuleBook:
             self._told = where
             log.info("rules are looked for in %s", where)
         # What is made here stays; looking through it for garbage would hold up the loop.
+        is_collecting = gc.isenabled()
         gc.disable()
         try:
             return self._compiled(config)
         finally:
-            gc.enable()
+            if is_collecting:
+                gc.enable()
 
     @property
     def is_changing(self) -> bool:

@@ -59,6 +59,7 @@ class LogAppender:
         self._eol: Eol = "lf"
         self._gaps: list[Gap] = []  # since the last file
         self._early: list[Note | Gap] = []  # came while there was no file
+        self._told: list[Note | Gap] = []  # noted in a file that has no byte yet
         self._reached = _Reached(0, 0, 0)
         self._durable = _Reached(0, 0, 0)
         self._closed: deque[LogFile] = deque()  # to be synced and closed
@@ -217,11 +218,14 @@ class LogAppender:
         file.index_rest += pack_header(
             Header(self.source.name, self._eol, seq, self._boot, self._boot_id)
         )
+        self._told = []
         self._file = file
         self._indexer = Indexer(self._eol, seq)
         return file
 
     def _note(self, file: LogFile, item: Note | Gap) -> None:
+        if not self._indexer.offset:
+            self._told.append(item)
         if isinstance(item, Note):
             kind, flags, rest = item.kind, 0, item.number
         else:
@@ -314,7 +318,22 @@ class LogAppender:
         if self._file is not None:
             self._seq = self._indexer.last_seq + 1
             self._finish(self._file, self._indexer, why)
-            self._file = None
+            self._leave(self._file)
+
+    def _leave(self, file: LogFile) -> None:
+        """Have no file. What one without a byte was to tell is told by the next."""
+        self._file = None
+        if self._indexer.offset or not self._told:
+            return
+        try:
+            file.delete()
+        except OSError:
+            if not file.index_rest:
+                return  # it stays, and tells it
+        for item in self._told:
+            is_end = isinstance(item, Gap) and item.place is Place.LOG
+            (self._gaps if is_end else self._early).append(item)  # type: ignore[arg-type]
+        self._told = []
 
     def _finish(self, file: LogFile, indexer: Indexer, why: Cut) -> None:
         file.index_rest += pack_record(
@@ -338,7 +357,7 @@ class LogAppender:
             # The descriptor may be of no use for ever, e.g. if the disk was taken out.
             self._seq = self._indexer.last_seq + 1
             self._closed.append(self._file)
-            self._file = None
+            self._leave(self._file)
 
 
 def _first_chunk(items: deque[Item]) -> Chunk:

@@ -57,6 +57,11 @@ class LogFile:
             is_here = False
         self.is_moved = not is_here or mine.st_size != offset
 
+    def delete(self) -> None:
+        """Take both files out of their folder."""
+        self.path.unlink(missing_ok=True)
+        self.path.with_suffix(".idx").unlink(missing_ok=True)
+
     def close(self) -> None:
         """Close both files."""
         os.close(self.log_fd)

@@ -201,7 +201,8 @@ def load_memories(db: Database, wanted: MemoryFilter, now_utc_ns: int) -> list[M
         """
         SELECT * FROM memories
         WHERE (expires_at IS NULL OR expires_at > :now)
-            AND (:port = '' OR scope IN ('bench', 'user') OR scope_name = :port)
+            AND ((:port = '' AND :board = '') OR scope IN ('bench', 'user')
+                OR (scope, scope_name) IN (VALUES ('port', :port), ('board', :board)))
             AND (:type = '' OR type = :type) AND (:scope = '' OR scope = :scope)
             AND (:status = 'all' OR status = :status OR (:status = '' AND status != 'superseded'))
         ORDER BY priority DESC, updated_at DESC, id DESC LIMIT :limit
@@ -209,6 +210,7 @@ def load_memories(db: Database, wanted: MemoryFilter, now_utc_ns: int) -> list[M
         {
             "now": iso(now_utc_ns),
             "port": wanted.port,
+            "board": wanted.board,
             "type": wanted.type,
             "scope": wanted.scope,
             "status": wanted.status,

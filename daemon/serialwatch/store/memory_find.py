@@ -27,7 +27,7 @@ def find_memories(db: Database, words: str, wanted: MemoryFilter, now_utc_ns: in
         db,
         words,
         now_utc_ns,
-        place=Place(port=wanted.port) if wanted.port else None,
+        place=Place(wanted.port, wanted.board) if wanted.port or wanted.board else None,
         type=wanted.type or None,
         limit=1000,
     )

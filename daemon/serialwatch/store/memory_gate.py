@@ -64,6 +64,7 @@ class MemoryFilter:
     scope: MemoryScope | Literal[""] = ""
     status: MemoryStatus | Literal["", "all"] = ""  # "": all but superseded
     limit: int = 100
+    board: str = ""  # what a run about a port with that board on it would see
 
 
 def memory_from_json(body: Mapping[str, Any]) -> NewMemory:
@@ -163,7 +164,8 @@ _TAG = re.compile(r"[\w.-]{1,32}")
 _INSTRUCTION = re.compile(
     r"""https?:// | \bwww\. | ``` | \$\( | \brm\s+-\w | \bcurl\s | \bwget\s | \bsudo\s
       | \b(?:ignore|disregard|forget)\s+(?:all|any|the|your|previous|earlier|above)\b
-      | \b(?:system|assistant|user)\s*: | \byou\s+(?:must|should|shall|have\s+to|are\s+now)\b
+      | (?<!\bfile\s)(?<!\boperating\s)\b(?:system|assistant|user)\s*:
+      | \byou\s+(?:must|should|shall|have\s+to|are\s+now)\b
       | \b(?:always|never|please|do\s+not|don't|must)\s+
         (?:run|send|type|execute|call|reply|answer|approve|write|ignor|report|mention|tell|trust
            |investigat|look|remember|skip|use)\w*

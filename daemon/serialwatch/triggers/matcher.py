@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import hyperscan as hs
 
+from serialwatch.triggers.patience import is_any_over
 from serialwatch.triggers.patterns import (
     Pattern,
     compile_database,
@@ -23,6 +24,7 @@ from serialwatch.triggers.ruleset import (
     RuleSet,
     Shutdown,
 )
+from serialwatch.triggers.seams import grams_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,11 @@ class Matcher:
             (prompt, tuple(map(compile_pattern, prompt.match))) for prompt in ruleset.prompts
         )
         self.uses = _uses(ruleset, self.patterns, ids)
+        self.grams = grams_of(
+            pattern.source.encode()
+            for pattern, use in zip(self.patterns, self.uses, strict=True)
+            if use.rules or use.boots or use.causes or use.detectors
+        )
         self._read = _read_in_lines(ruleset, self.patterns)
         for pattern, _ in self._read:
             pattern.patience.renew()
@@ -94,6 +101,8 @@ class Matcher:
 
     def given_up(self) -> Iterator[str]:
         """Return which patterns took `re` so long that they are left out now, and whose."""
+        if not is_any_over():
+            return
         for pattern, owner in self._read:
             if pattern.patience.is_over:
                 yield f"{owner}: `{pattern.source}` takes too long and is left out for 10 minutes"

@@ -76,7 +76,16 @@ class Patience:
         self._slow_s += took_s
         if self._slow_s > MOST_SLOW_S:
             self._over_until_s = now_s + GIVEN_UP_S
+            _newest[0] = self._over_until_s
             self._slow_s = 0.0
+
+
+_newest = [0.0]  # until when the pattern is given up that was given up last
+
+
+def is_any_over() -> bool:
+    """Tell whether any pattern is given up now."""
+    return time.monotonic() < _newest[0]
 
 
 class _TooSlowError(Exception):

@@ -23,6 +23,7 @@ from serialwatch.triggers.patterns import LineView, compile_pattern
 from serialwatch.triggers.recent import Recent
 from serialwatch.triggers.replays import Copied, Replays, copied
 from serialwatch.triggers.ruleset import BootMarker, PrintedCause, ResetCause
+from serialwatch.triggers.seams import Joint, Seams
 from serialwatch.triggers.typed import Typed, is_text_command
 from serialwatch.triggers.view import strip_escapes
 
@@ -75,6 +76,7 @@ class PortWatch:
         self._faults = Faults(port, self._options.packs, self._boots, self._ecosystems, self._tell)
         self._recent = Recent()
         self._replays = Replays(self._recent)
+        self._seams = Seams(matcher.grams)
         self._typed = Typed()
         self._rates = LineRates()
         self._out: list[Finding] = []
@@ -124,8 +126,10 @@ class PortWatch:
         self._heard_ns = mono_ns
         self._partial = None
         self._is_at_prompt = False
-        if hits := self._matcher.scan(view):
-            self._judge(lines, view, hits)
+        hits = self._matcher.scan(view)
+        joints = self._seams.fed(view, self._matcher.scan)
+        if hits or joints:
+            self._judge(lines, view, hits, joints)
         if not self._detectors.is_plain(lines.text, view):
             self._detectors.not_plain(lines, partial(self._before, lines.first_seq, view))
         self._newest = lines
@@ -244,6 +248,7 @@ class PortWatch:
 
     def _take(self, matcher: Matcher) -> None:
         self._matcher = matcher
+        self._seams.grams = matcher.grams
         self._own_ready = matcher.ready[self._options.ready] if self._options.ready else None
         self._detectors = PortDetectors(
             matcher.ruleset, self._options.bit_rate, can_vanish=self._options.can_vanish
@@ -264,7 +269,9 @@ class PortWatch:
 
     # Lines in which something matched
 
-    def _judge(self, lines: Lines, view: bytes, hits: list[tuple[int, int]]) -> None:
+    def _judge(
+        self, lines: Lines, view: bytes, hits: list[tuple[int, int]], joints: list[Joint]
+    ) -> None:
         """Go through the lines in which something matched, in their order."""
         hits.sort(key=_end)
         # Where a line starts and ends, its number in the chunk, and the first end of each pattern.
@@ -280,7 +287,12 @@ class PortWatch:
                 found.append((start, line_end, index, ends))
             ends.setdefault(pattern, end)
         raw_lines = None if view is lines.text else lines.text.split(b"\n")
+        torn = iter(joints)
+        joint = next(torn, None)
         for start, line_end, index, ends in found:
+            while joint and joint.offset <= start:
+                self._joint(lines, view, joint)
+                joint = next(torn, None)
             raw = view[start:line_end] if raw_lines is None else raw_lines[index]
             at = Moment(lines.first_seq + index, lines.mono_ns, lines.utc_ns)
             cr = view.find(b"\r", start, line_end)
@@ -290,6 +302,24 @@ class PortWatch:
             raws = raw.split(b"\r")
             for part, number, ends_there in _parts(view, start, line_end, hits):
                 self._line(at, view[part], raws[number], part.start, ends_there)
+        while joint:
+            self._joint(lines, view, joint)
+            joint = next(torn, None)
+
+    def _joint(self, lines: Lines, view: bytes, joint: Joint) -> None:
+        """Judge a line that was torn in two, as the first of them, once the second is there."""
+        seq = lines.first_seq + view.count(b"\n", 0, joint.offset)
+        at = Moment(seq - 1, lines.mono_ns, lines.utc_ns)
+        if self._faults.deadline < seq:
+            self._faults.passed(seq - 1, at)
+        if self._held:
+            self._tell_start_if_due(seq - 1)
+        ends = dict(joint.ends)
+        for number, end in joint.others.items():  # they may say that all of it is to be ignored
+            if self._matcher.uses[number].ignores:
+                ends[number] = end
+        ends = {number: joint.offset + end for number, end in ends.items()}
+        self._line(at, joint.text, joint.text, joint.offset, ends)
 
     def _line(
         self, at: Moment, shown: bytes, raw: bytes, offset: int, ends: dict[int, int]

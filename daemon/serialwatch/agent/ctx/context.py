@@ -99,6 +99,7 @@ class CtxServer:
         set_mark: Submit | None = None,
         complete: Submit | None = None,  # {"prompt", "max_tokens"} -> {"text"}: the cheap model
         elfs: Mapping[str, str] | None = None,  # path of each port's firmware, by port
+        boards: Mapping[str, str] | None = None,  # on which port which one is
         session_id: str = "",
         role: Role | None = None,  # what it may use and remember; None: no narrower limits
         user: str = "",  # who asks
@@ -124,6 +125,7 @@ class CtxServer:
         self._set_mark = set_mark
         self._complete = complete
         self._elfs = {} if elfs is None else elfs
+        self._boards = {} if boards is None else boards
         self.session_id = session_id or (f"incident-{incident}" if incident else run_id)
         self._role = role
         self._user = user
@@ -288,9 +290,11 @@ class CtxServer:
         return Answer({**_page(page), "body": page.body})
 
     async def _memories(self, given: Arguments) -> Answer:
+        port = given.text("port") or self.port
         ask = MemoryAsk(
             query=given.text("query") or "",
-            port=given.text("port") or self.port,
+            port=port,
+            board=self._boards.get(port, ""),
             type=given.one_of("type", get_args(MemoryType)),
             limit=given.number("limit", least=1, most=MAX_ROWS) or 5,
             incident=self.incident,

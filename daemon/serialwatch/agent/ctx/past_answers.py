@@ -44,6 +44,7 @@ class MemoryAsk:
     limit: int
     incident: int | None  # what was learned from the same fault fits in any case
     user: str = ""  # whose own memories are seen as well
+    board: str = ""  # that is on the port: what is known of it holds wherever it is
     scopes: frozenset[MemoryScope] | None = None  # that are seen at all; None: every one
 
 
@@ -77,7 +78,7 @@ def answer_memories(archive: Archive, ask: MemoryAsk, now_utc_ns: int) -> Json:
             db,
             ask.query,
             now_utc_ns,
-            place=Place(ask.port, user=ask.user),
+            place=Place(ask.port, ask.board, ask.user),
             fingerprint=about.fingerprint if about else "",
             type=ask.type,
             limit=ask.limit if ask.scopes is None else MAX_LOOKED,

@@ -30,6 +30,7 @@ from serialwatch.agent.offline.suspects import Suspect, chain_of, focused, suspe
 from serialwatch.agent.proof.verifier import verify
 from serialwatch.agent.queue import Phase
 from serialwatch.agent.recall import tell_memories, tell_what_settles_it
+from serialwatch.agent.skills.results import why_not
 from serialwatch.agent.text.device_text import readable
 from serialwatch.agent.text.line_shape import untimed
 from serialwatch.agent.workers.tools import Call, Tools
@@ -266,7 +267,7 @@ def _tell_recurrence(case: Case, story: Story) -> None:
         return
     if incident.count > 1:
         # One fault may be told by several lines: their number is not how often it happened.
-        words = f"{incident.count} lines of this incident report it."
+        words = f"{incident.count} lines of this incident tell of it."
         if case.fault is None:  # a detector's, which no line carries
             words = f"It was reported {incident.count} times in this incident."
         story.conclude("observation", words, [fault])
@@ -317,8 +318,7 @@ def _verdict(case: Case, story: Story) -> tuple[Verdict, float]:
 
 def _failures(calls: Sequence[Call]) -> list[str]:
     failed = dict.fromkeys(
-        f"what {call.skill} would have told: "
-        f"{call.result.metadata.get('error', {}).get('code', call.result.status)}"
+        f"what {call.skill} would have told: {why_not(call.result)}"
         for call in calls
         if not call.is_good
     )

@@ -30,10 +30,11 @@ from serialwatch.agent.run.run_state import RunState
 from serialwatch.agent.run.trace import ModelRun, RunRecord, RunStatus
 from serialwatch.agent.skills.results import RefusedError
 from serialwatch.agent.workers.tools import Tools
-from serialwatch.records import Cost, Report
+from serialwatch.records import Cost, NextStep, Report
 from serialwatch.store.runs import SessionRow
 from serialwatch.wire import Json, report_to_json
 
+MAX_CHOICES = 12  # boards that are named when it is asked which is meant
 MAX_SHOWN = 24  # lines that a model is shown at the start
 MAX_RESUMED = 2  # times that a run is taken up: it may be what ends the agent
 RULES_LIMIT_S = 30.0  # of the rules' answer, whatever it has by then
@@ -199,7 +200,9 @@ class Answering:
             reason=reason,
         )
         is_answered = status is RunStatus.DONE
-        await self._hand_over(turn, replace(report, cost=cost), ports, is_answered=is_answered)
+        choices = parsed.choices if isinstance(parsed, NotUnderstood) else ()
+        report = replace(report, cost=cost)
+        await self._hand_over(turn, report, ports, choices, is_answered=is_answered)
         record = replace(record, reason=reason)
         await Diary(self._equipment.link, record).close(None, (), tools, status)
 
@@ -287,7 +290,13 @@ class Answering:
         return report
 
     async def _hand_over(
-        self, turn: _Turn, report: Report, ports: Sequence[str], *, is_answered: bool
+        self,
+        turn: _Turn,
+        report: Report,
+        ports: Sequence[str],
+        choices: Sequence[str] = (),
+        *,
+        is_answered: bool,
     ) -> None:
         asked, record = turn.asked, turn.record
         assert record is not None  # made before anything is answered
@@ -302,7 +311,8 @@ class Answering:
             "text": answer_text(report),
             "role": record.session.role,
             "is_answered": is_answered,
-            "examples": [] if is_answered else examples(ports),
+            "examples": [] if is_answered or choices else examples(ports),
+            "choices": list(choices),
         }
         await self._equipment.link.ask("answer", body)
 
@@ -447,12 +457,25 @@ _EMPTY = Report(
 
 
 def _not_answered(parsed: Question | NotUnderstood, reason: str) -> Report:
+    if isinstance(parsed, NotUnderstood) and parsed.choices:
+        return _asked_back(parsed.choices)
     why = parsed.why if isinstance(parsed, NotUnderstood) else "the skills gave no answer"
     unknowns = [f"rules cannot answer this: {why}"]
     if reason:
         unknowns.append(f"no model has: {reason}")
     title = "That is not a question that can be answered here."
     return replace(_EMPTY, title=title, unknowns=tuple(unknowns))
+
+
+def _asked_back(choices: Sequence[str]) -> Report:
+    """Return the question which board is meant: to guess would be to answer another one."""
+    named = list(choices[:MAX_CHOICES])
+    more = len(choices) - len(named)
+    if more:
+        named.append(f"{more} more")
+    either = " or ".join(filter(None, (", ".join(named[:-1]), named[-1])))
+    step = NextStep(f'name it behind the question: `serialwatch ask "…" {choices[0]}`')
+    return replace(_EMPTY, title=f"Which board: {either}?", next_steps=(step,))
 
 
 def _past_run(archive: Archive, session_id: str) -> PastRun | None:

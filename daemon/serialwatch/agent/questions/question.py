@@ -44,6 +44,7 @@ class NotUnderstood:
     """A question that rules cannot answer."""
 
     why: str
+    choices: tuple[str, ...] = ()  # boards of which one has to be named; then they may
 
 
 def parse_question(
@@ -60,7 +61,8 @@ def parse_question(
     for form in (plain.words, _joined(plain.words)):
         if (found := fitting(form)) is not None:
             return plain.made(found)
-    return NotUnderstood(plain.unknown_port() or "it has none of the forms that rules know")
+    why = plain.unknown_port() or "it has none of the forms that rules know"
+    return NotUnderstood(why, plain.choices)
 
 
 def examples(ports: Sequence[str]) -> list[str]:
@@ -89,6 +91,7 @@ class _Plain:
 
     def __init__(self, text: str, ports: Sequence[str], now: datetime, given: str) -> None:
         self._known = tuple(ports)
+        self.choices: tuple[str, ...] = ()  # boards that may be meant, where that is all that lacks
         self._given = given
         self._ports: list[str] = []
         self._unknown: list[str] = []
@@ -117,14 +120,14 @@ class _Plain:
             if not topic or len(topic) > MAX_TOPIC or len(topic.split()) > MAX_TOPIC_WORDS:
                 return NotUnderstood("what it is about is too long: name it in a few words")
         if self._unknown:
-            return NotUnderstood(self._no_port(self._unknown[0]))
+            return NotUnderstood(self._no_port(self._unknown[0]), self.choices)
         named = list(dict.fromkeys(self._ports))
         if not named and self._given and not self._is_all:
             named = [self._given]
         if form.kind in _ABOUT_ONE and not named and len(self._known) == 1:
             named = [self._known[0]]
         if form.kind in _ABOUT_ONE and not named:
-            return NotUnderstood(f"which board? There are {self._listed()}")
+            return NotUnderstood(f"which board? There are {self._listed()}", self._known)
         if form.kind == "compare" and len(named) < 2:
             return NotUnderstood(f"two boards are compared; there are {self._listed()}")
         boot = self._boot
@@ -156,6 +159,7 @@ class _Plain:
 
     def _no_port(self, name: str) -> str:
         if name.lower() in _PRONOUNS:
+            self.choices = self._known
             return f"which board is {name!r}? There are {self._listed()}"
         return f"there is no port {name!r}; there are {self._listed()}"
 

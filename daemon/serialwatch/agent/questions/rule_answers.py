@@ -24,9 +24,20 @@ from serialwatch.agent.questions.rule_lookup import (
     matched,
     stem,
 )
+from serialwatch.agent.skills.results import why_not
 from serialwatch.agent.workers.tools import Tools
 from serialwatch.records import SEVERITIES, Line, NextStep
+from serialwatch.store.boots import load_boots
+from serialwatch.store.incidents import load_incidents
 from serialwatch.wire import Json
+
+MAX_PAGES = 8  # that are compared for a word
+MAX_EXPLAINED = 230  # characters of a page's own explanation
+ALIKE = 0.75  # of the best page's score: the boards decide between these
+LOOKED_AT = 10  # boots and incidents of a board, for its systems
+
+# As far as bench PCs see them; a board that shows what it runs goes before.
+_WIDESPREAD = ("linux", "cortexm", "esp", "uboot", "zephyr", "freertos", "arduino", "stm32")
 
 
 async def answer_by_rules(
@@ -39,8 +50,7 @@ async def answer_by_rules(
     await _answered(look)
     for call in tools.calls:
         if not call.is_good:
-            code = call.result.metadata.get("error", {}).get("code", call.result.status)
-            draft.not_checked.append(f"what {call.skill} would have told: {code}")
+            draft.not_checked.append(f"what {call.skill} would have told: {why_not(call.result)}")
     return draft
 
 
@@ -269,16 +279,21 @@ async def knowledge(look: Lookup) -> None:
     draft, asked = look.draft, look.asked
     query = asked.topic or " ".join(asked.ports)
     if asked.topic:
-        call = await look.call("knowledge-query", {"query": query[:300], "limit": 3})
+        call = await look.call("knowledge-query", {"query": query[:300], "limit": MAX_PAGES})
         pages = [p for p in call.result.output.get("pages", ()) if _is_near(p, query)]
-        for page in pages[:1]:
+        alike = _by_system(pages, await _systems(look))
+        for page in alike[:1]:
             draft.title = f"{name(page['title'], 110)}."
             pid = page["id"]
             draft.say(f"{page['title']}.", results=[call.id], knowledge=[pid])
+            await _explain(look, pid)
             for cause in page["causes"][:4]:
                 check = f"; check: {cause['check']}" if cause.get("check") else ""
                 draft.say(f"Possible cause: {cause['text']}{check}.", results=[call.id],
                           knowledge=[pid])  # fmt: skip
+            if ids := [str(other["id"]) for other in alike[1:]]:
+                draft.say(f"Pages of other systems fit, too: {', '.join(ids)}.", results=[call.id],
+                          knowledge=ids)  # fmt: skip
             draft.steps += [NextStep(text) for text in page["do"][:2]]
             draft.steps += [NextStep(f"do not {text}") for text in page["never"][:1]]
     port = {"port": asked.ports[0]} if asked.ports else {}
@@ -299,6 +314,57 @@ async def knowledge(look: Lookup) -> None:
         draft.title = f"Nothing is known about {name(query, 60)!r}: no page, no memory."
         draft.know(name(query, 60))
         look.say_bare(draft.title)
+
+
+async def _explain(look: Lookup, page_id: str) -> None:
+    """Tell how a page begins its explanation, in whole sentences."""
+    call = await look.call("knowledge-query", {"id": page_id})
+    body = str(call.result.output.get("page", {}).get("body", ""))
+    text = " ".join(body.strip().partition("\n\n")[0].split())
+    told = ""
+    for sentence in re.split(r"(?<=[.!?]) (?=[A-Z`])", text):
+        if len(told) + len(sentence) > MAX_EXPLAINED:
+            break
+        told = f"{told} {sentence}".strip()
+    if told:
+        look.draft.say(told, results=[call.id], knowledge=[page_id])
+
+
+async def _systems(look: Lookup) -> frozenset[str]:
+    """Return the systems that the boards which are meant, or those of the bench, have shown."""
+    found = await look.past(partial(_shown_systems, ports=look.asked.ports or look.ports))
+    return found or frozenset()
+
+
+def _shown_systems(archive: Archive, ports: Sequence[str]) -> frozenset[str]:
+    if (db := archive.database) is None:
+        return frozenset()
+    shown: set[str] = set()
+    for port in ports:
+        shown.update(boot.ecosystem for boot in load_boots(db, port, limit=LOOKED_AT))
+        shown.update(one.ecosystem for one in load_incidents(db, port=port, limit=LOOKED_AT))
+    return frozenset(shown - {""})
+
+
+def _by_system(pages: Sequence[Json], shown: frozenset[str]) -> list[Json]:
+    """Return the pages that fit about as well as the best, those of the boards' systems first.
+
+    Behind them come pages that hold for all systems, then those of the most widespread.
+    """
+    least = ALIKE * max((page["score"] for page in pages), default=0)
+    alike = [page for page in pages if page["score"] >= least]
+
+    def rank(page: Json) -> int:
+        systems = set(page["ecosystem"].split()) - {"any"}
+        if systems & shown:
+            return 0
+        places = [n for n, system in enumerate(_WIDESPREAD, 2) if system in systems]
+        return min(places, default=2 + len(_WIDESPREAD)) if systems else 1
+
+    first = min(alike, key=lambda page: (rank(page), -page["score"]), default=None)
+    if first is None:
+        return []
+    return [first, *(page for page in alike if page["ecosystem"] != first["ecosystem"])]
 
 
 async def _evidence_line(look: Lookup, memory: Json) -> Line | None:

@@ -188,7 +188,9 @@ async def which_ports(look: Lookup) -> None:
     what = f" a {EVENT_NAMES[asked.event]}" if asked.event else what
     draft.know(name(asked.topic, 60))
     if named:
-        draft.title = f"{', '.join(sorted(named))} had{what}{when}."
+        *others, last = sorted(named)
+        those = f"{', '.join(others)} and {last}" if others else last
+        draft.title = f"{those} had{what}{when}."
     else:
         draft.title = f"No board had{what}{when}."
         draft.say(draft.title, results=[call.id])

@@ -162,8 +162,10 @@ def memory_of(
     best = best or next(iter(own), None)
     claim = without_quotes(best.claim, lines, pages) if best else "The log did not tell why."
     title = title_from(report.title, lines, pages, MAX_TITLE) or incident.trigger
-    if has_instruction(title) or has_instruction(claim):
-        title, claim = incident.trigger, "The lines are the evidence."
+    if has_instruction(title):
+        title = incident.trigger
+    if has_instruction(claim):
+        claim = "What was found reads like an instruction and is left out; the lines have it."
     refs = [e.ref for c in own for e in c.evidence]
     sources = [c for c in calls if c.is_good and c.skill != "memory-search"]
     return {

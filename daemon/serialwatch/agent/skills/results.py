@@ -103,6 +103,16 @@ def checked(body: Mapping[str, Any]) -> SkillResult:
     return SkillResult(cast(SkillStatus, status), output, tuple(memories), metadata)
 
 
+def why_not(result: SkillResult) -> str:
+    """Return in a few words why a call gave no answer, for people."""
+    error = result.metadata.get("error")
+    if not isinstance(error, Mapping):
+        return result.status
+    code = str(error.get("code", result.status))
+    detail = error.get("detail")
+    return str(detail) if code == "precondition" and detail else code
+
+
 def fitted(output: Mapping[str, Any], limit: int) -> Json:
     """Return `output` within `limit` bytes of JSON: long lists and texts end earlier."""
     for most, chars in _STEPS:
