@@ -116,7 +116,7 @@ class Matcher:
             return []
         self._database.scan(text, match_event_handler=self._handler, scratch=self._scratch)
         if not self._hits:
-            return self._hits
+            return []  # a new one: the next scan fills ours
         hits = self._hits
         self._hits = []
         return hits

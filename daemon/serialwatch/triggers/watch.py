@@ -87,7 +87,8 @@ class PortWatch:
         self._heard_ns = 0
         # A start that is not told yet, its banner, the last line before it.
         self._held: tuple[Start, str, bytes] | None = None
-        self._announced = ""  # the line in which a device said that it resets itself
+        # The line in which a device said that it resets itself, and the one before it.
+        self._announced = ("", b"")
         self._partial: tuple[Moment, bytes] | None = None
         self._is_stale = False  # the partial line was judged for good
         self._is_at_prompt = False
@@ -463,9 +464,9 @@ class PortWatch:
         self._ecosystems.update(banner.marker.ecosystem for banner in banners)
         if banners[0].marker.stage == 0:
             self._unseen_start()  # the reset that was announced before took place
-            self._announced = text
+            self._announced = (text, self._line_before(offset))
         if self._boots.banner(banners, at):
-            self._began(at, text, offset)
+            self._began(at, text, self._line_before(offset), offset)
         elif banners[0].marker.state == "kernel":
             self._recent.forget_stamps(offset)
             self._detectors.kernel_starts(at)
@@ -473,15 +474,18 @@ class PortWatch:
     def _unseen_start(self) -> None:
         """Take an announced reset as a start of which no banner was seen."""
         if at := self._boots.unseen():
-            self._began(Moment(at.seq + 1, at.mono_ns, at.utc_ns), self._announced, 0)
+            self._began(Moment(at.seq + 1, at.mono_ns, at.utc_ns), *self._announced, 0)
 
-    def _began(self, at: Moment, banner: str, offset: int) -> None:
+    def _line_before(self, offset: int) -> bytes:
+        before = self._recent.lines_before(offset, 1)
+        return before[0] if before else b""
+
+    def _began(self, at: Moment, banner: str, before: bytes, offset: int) -> None:
         self._tell_start()
         self._faults.booted(at)
         self._recent.forget_stamps(offset)
         if self._boots.start:
-            before = self._recent.lines_before(offset, 1)
-            self._held = (self._boots.start, banner, before[0] if before else b"")
+            self._held = (self._boots.start, banner, before)
         self._down_seq = self._fault_seq = None
         self._detectors.board_starts(at)
 
