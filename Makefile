@@ -46,7 +46,7 @@ bench: $(READY) ## Throughput, latency and start-up, as a table and as JSON
 	$(BIN)/python tests/bench/long_log.py || missed=1; \
 	exit $$missed
 
-faults: $(READY) ## Faults of disk, clock, link, people and load: a table of figures, ten minutes
+faults: $(READY) ## Faults of disk, clock, link, people and load: a table of figures and goals, ten to twenty minutes
 	$(BIN)/pytest tests/faults -m faults $(ARGS)
 
 eval: $(READY) ## How well faults are found in tests/logs/, by family (LOGS=FOLDER: in another)
