@@ -228,7 +228,11 @@ def test_without_a_daemon_the_state_folder_is_read(
     assert [m["body"] for m in found] == [RAIL]
     why = cli("why", "M1", "--state", state)
     assert why.code == 0
-    assert "that led to a report or an answer" in why.out
+    memory = json.loads(cli("why", "M1", "--state", state, "--json").out)["memory"]
+    used = memory["used"]
+    assert used >= 1
+    runs = "1 run" if used == 1 else f"{used} runs"
+    assert f"in {runs} that led to a report or an answer" in why.out
     assert cli("why", "999", "--state", state).code == 1
     nothing = cli("list", "--state", str(tmp_path))
     assert nothing.code == 1

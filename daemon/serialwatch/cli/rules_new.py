@@ -21,6 +21,7 @@ from serialwatch.triggers.check import check_rule
 from serialwatch.triggers.proposal import Proposal, propose
 from serialwatch.triggers.rules import parse_rules
 from serialwatch.triggers.ruleset import RuleSet
+from serialwatch.whole_file import write_whole
 
 MAX_PASTED = 16 * 1024  # bytes: a line
 
@@ -159,9 +160,7 @@ def _write(path: Path, text: str, proposal: Proposal) -> None:
         whole = before + gap + text if before.strip() else text
         parse_rules(whole, str(path))
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(path.name + ".new")
-        fresh.write_text(whole, encoding="utf-8")
-        fresh.replace(path)
+        write_whole(path, whole)
     except TomlError as exc:
         raise CliError("\n".join([*exc.problems, f"{path}: not written"]), WRONG_USE) from exc
     except (OSError, UnicodeDecodeError) as exc:

@@ -18,6 +18,7 @@ from serialwatch.capture.path_watch import tty_nodes, ttys_change
 from serialwatch.config import PORT_NAME, Config, DiscoverConfig
 from serialwatch.service.look_up import InThread
 from serialwatch.service.ports import Ports
+from serialwatch.whole_file import write_whole
 from serialwatch_drivers.device import parse_device
 from serialwatch_drivers.identity import TWINS, Twins, UsbTty, resolve, usb_ttys
 from serialwatch_drivers.port import PortOpenError
@@ -177,7 +178,7 @@ class Discovery:
         if text == self._kept or not (self._kept or self._known):
             return
         try:
-            await self._in_thread(partial(_write, self._path, text))
+            await self._in_thread(partial(write_whole, self._path, text))
         except OSError as exc:
             log.error("%s: a restart would not know them: %s", self._path, exc.strerror)
         self._kept = text  # else it would be told again and again
@@ -186,12 +187,6 @@ class Discovery:
         if self._told.get(tty) != why:
             self._told[tty] = why
             log.info("%s: not opened, though [discover] covers it: %s", tty, why)
-
-
-def _write(path: Path, text: str) -> None:
-    fresh = path.with_suffix(".new")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(path)
 
 
 def _to_row(known: _Known) -> dict[str, Any]:

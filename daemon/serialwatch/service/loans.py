@@ -20,6 +20,7 @@ from typing import Any
 from serialwatch.api.bench import BenchError, Who
 from serialwatch.service.look_up import InThread
 from serialwatch.service.ports import Ports
+from serialwatch.whole_file import write_whole
 from serialwatch_drivers.port import PortError
 
 log = logging.getLogger(__name__)
@@ -197,15 +198,9 @@ class Loans:
         rows = [_to_row(loan) for loan in self._loans.values()]
         text = json.dumps({"boot": _boot_id(), "loans": rows})
         try:
-            await self._in_thread(partial(_write, self._path, text))
+            await self._in_thread(partial(write_whole, self._path, text))
         except OSError as exc:
             log.error("%s: a restart would not know what is lent: %s", self._path, exc.strerror)
-
-
-def _write(path: Path, text: str) -> None:
-    fresh = path.with_suffix(".new")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(path)
 
 
 def _to_row(loan: Lent) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from serialwatch.whole_file import write_whole
+
 NAME = "resting.json"
 
 
@@ -29,9 +31,7 @@ def write_resting(path: Path, skills: Iterable[Resting]) -> None:
 
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps([asdict(skill) for skill in skills], indent=1))
-    new.replace(path)
+    write_whole(path, json.dumps([asdict(skill) for skill in skills], indent=1))
 
 
 def read_resting(path: Path) -> dict[tuple[str, str], Resting]:
