@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from serialwatch_drivers.port import PortLostError
 
@@ -58,13 +60,21 @@ class Lateness:
 
 @contextmanager
 def watched_loop(step_s: float = 0.005) -> Iterator[Lateness]:
-    """Measure how late a beat of `step_s` comes while the block runs."""
+    """Measure how late a beat of `step_s` comes while the block runs.
+
+    Time in which the thread waited for a core does not count: that is others' doing.
+    """
     loop = asyncio.get_running_loop()
+    waits = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
     seen = Lateness()
-    due = [time.monotonic() + step_s]
+
+    def had_s() -> float:
+        return time.monotonic() - waited_s(waits)
+
+    due = [had_s() + step_s]
 
     def beat() -> None:
-        now = time.monotonic()
+        now = had_s()
         seen.worst_s = max(seen.worst_s, now - due[0])
         due[0] = now + step_s
         handle[0] = loop.call_later(step_s, beat)
@@ -74,4 +84,12 @@ def watched_loop(step_s: float = 0.005) -> Iterator[Lateness]:
         yield seen
     finally:
         handle[0].cancel()
-        seen.worst_s = max(seen.worst_s, time.monotonic() - due[0])
+        seen.worst_s = max(seen.worst_s, had_s() - due[0])
+
+
+def waited_s(schedstat: Path) -> float:
+    """Return how long a thread has waited for a core, 0 if the kernel does not say."""
+    try:
+        return int(schedstat.read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0

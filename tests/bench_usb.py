@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import shutil
 from pathlib import Path
 
+import pytest
+
+from serialwatch.capture import path_watch
 from serialwatch_drivers.identity import Twins, refuse_ambiguous, resolve, stable_name
 
 
@@ -102,3 +107,32 @@ class UsbBench:
             dev=self.dev,
             twins=self.twins,
         )
+
+
+class Looks:
+    """Looks for devices that are away: each comes after something was told, or after a while."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self._loop = asyncio.get_running_loop()
+        self._more = asyncio.Event()
+        arm = path_watch._FolderWatch.arm
+
+        def counted(watch: path_watch._FolderWatch) -> float:
+            left_s = arm(watch)
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._add)
+            return left_s
+
+        monkeypatch.setattr(path_watch._FolderWatch, "arm", counted)
+
+    async def beyond(self, count: int) -> None:
+        """Return when there were more than `count` looks."""
+        async with asyncio.timeout(10):
+            while self.count <= count:
+                self._more.clear()
+                await self._more.wait()
+
+    def _add(self) -> None:
+        self.count += 1
+        self._more.set()

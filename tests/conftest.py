@@ -16,9 +16,11 @@ import pytest
 import pytest_asyncio
 
 from bench_cable import Cable
+from bench_ear import waited_s
 from serialwatch_drivers.opening import start_opener, stop_opener
 
 LOOP_LIMIT_S = 0.5  # a loop that does not turn for so long is blocked, on any machine
+LOOK_S = 0.05  # how often it is looked; what is much later was kept from the cores by others
 
 
 @pytest.fixture
@@ -87,8 +89,14 @@ async def no_blocked_loop(
         handle[0] = loop.call_later(0.02, beat)
 
     def watch() -> None:
-        while not stop.wait(0.05):
-            if _had_s(waits) - turned[0] <= LOOP_LIMIT_S or stuck:
+        looked_s, seen, blocked_s = time.monotonic(), turned[0], 0.0
+        while not stop.wait(LOOK_S):
+            before_s, looked_s = looked_s, time.monotonic()
+            if turned[0] != seen:
+                seen, blocked_s = turned[0], 0.0
+            elif looked_s - before_s < 2 * LOOK_S:
+                blocked_s += LOOK_S
+            if min(blocked_s, _had_s(waits) - seen) <= LOOP_LIMIT_S or stuck:
                 continue
             frame = sys._current_frames()[main]
             if frame.f_code.co_filename != selectors.__file__:  # there it waits, ready to turn
@@ -106,11 +114,7 @@ async def no_blocked_loop(
 
 def _had_s(schedstat: Path) -> float:
     """Return the time without that in which the thread waited for a core: others' doing."""
-    try:
-        waited_ns = int(schedstat.read_text().split()[1])
-    except (OSError, IndexError):  # a kernel without these numbers
-        waited_ns = 0
-    return time.monotonic() - waited_ns / 1e9
+    return time.monotonic() - waited_s(schedstat)
 
 
 def _descriptors() -> set[tuple[int, str]]:

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 import sys
-import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -423,15 +423,16 @@ async def test_an_outcome_that_overtakes_loses_nothing(tmp_path: Path, board: Bo
 
 
 async def test_stopping_does_not_wait_for_a_model(tmp_path: Path, board: Board) -> None:
-    async with ChatServer([Hang()]) as server:
-        async with FakeCore(tmp_path, base_url=server.base_url, model="tiny") as core:
-            await core.finished(core.wake("settled", abort(board)))
-            async with asyncio.timeout(10):
-                while not server.requests:
-                    await core.until(lambda: core.beats > 0)
-                    core.beats = 0
-            stopped_s = time.monotonic()
-        assert time.monotonic() - stopped_s < 3
+    async with (
+        ChatServer([Hang()]) as server,
+        FakeCore(tmp_path, base_url=server.base_url, model="tiny") as core,
+    ):
+        await core.finished(core.wake("settled", abort(board)))
+        async with asyncio.timeout(10):
+            while not server.requests:
+                await core.until(lambda: core.beats > 0)
+                core.beats = 0
+        # The model never answers, and leaving the core's block has a limit of its own.
 
 
 async def test_the_agent_runs_as_a_process_of_its_own(tmp_path: Path, board: Board) -> None:
@@ -451,6 +452,31 @@ async def test_the_agent_runs_as_a_process_of_its_own(tmp_path: Path, board: Boa
 
     async with asyncio.timeout(10):
         assert await agent.wait() == 0
+        await listening
+
+
+async def test_the_priority_that_the_opener_may_have_is_not_for_the_agent(
+    tmp_path: Path,
+) -> None:
+    core = FakeCore(tmp_path)
+    ours, theirs = socket.socketpair()
+    code = (
+        "import contextlib, resource, runpy\n"
+        "with contextlib.suppress(ValueError):\n"  # only root can give what we take
+        "    resource.setrlimit(resource.RLIMIT_NICE, (40, 40))\n"
+        "runpy.run_module('serialwatch.agent', run_name='__main__')"
+    )
+    with theirs:
+        agent = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, "--fd", str(theirs.fileno()), pass_fds=[theirs.fileno()]
+        )
+    listening = asyncio.create_task(core._listen(await core.connect(ours)))
+    await core.until(lambda: core.beats > 0, 20)
+
+    assert resource.prlimit(agent.pid, resource.RLIMIT_NICE) == (0, 0)
+    core.close()
+    async with asyncio.timeout(10):
+        await agent.wait()
         await listening
 
 

@@ -99,11 +99,28 @@ async def test_the_grace_after_an_open_begins_with_the_open_not_with_the_rules(
     now.ns = 1004 * S
     await ports.search_with(matcher)
     boots(4, after_s=6)
-    for _ in range(ports_module.QUIET_TURNS):  # one of them is its turn
-        ports.tick(1010 * S, 1010 * S)
+    ports.tick(1010 * S, 1010 * S)
 
     told = [found for found in heard.found_all if isinstance(found, Boot)]
     assert [boot.is_expected for boot in told] == [True, False]
+
+
+async def test_a_quiet_port_ticks_once_a_second_and_a_loud_one_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports, port = bench_of(tmp_path, Heard())
+    ticks: list[int] = []
+    monkeypatch.setattr(port.reader, "tick", ticks.append)
+    for step in range(60):
+        ports.tick(1000 * S + step * S // 20, 0)
+    assert ports.is_calm
+    assert len(ticks) in (3, 4)
+
+    ports.on_bytes(port.reader, b"x", 0)
+    assert not ports.is_calm
+    ticks.clear()
+    ports.tick(1003 * S - S // 20, 0)
+    assert len(ticks) == 1
 
 
 async def test_ports_are_read_while_what_has_waited_for_the_rules_is_searched(

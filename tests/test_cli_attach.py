@@ -237,17 +237,17 @@ async def test_our_messages_stand_on_lines_of_their_own(tmp_path: Path) -> None:
         await terminal.until("── live")
         bench.by_name["dut1"].cable.prints(b"login: ")
         await terminal.until("login: ")
-        bench.change("dut1", state="absent", problem="unplugged")
-        gone = await terminal.until("stays attached ──")
-        again = await terminal.until("login: ")
         assert bench.server is not None
         bench.server.on_incident(IncidentChange("opened", incident(17)))
         opened = await terminal.until("serialwatch report 17 ──")
+        again = await terminal.until("login: ")
+        bench.change("dut1", state="absent", problem="unplugged")
+        gone = await terminal.until("stays attached ──")
         bench.change("dut1", state="up", problem="")
         await terminal.until("dut1 is back ──")
         await leaves(terminal)
 
-        assert gone.startswith(b"\r\n\x1b[2m")
+        assert opened.startswith(b"\r\n\x1b[2m")
         assert "── dut1 is absent: unplugged; this".encode() in gone
         assert again.startswith(b"\x1b[22m\r\n")
         assert (
@@ -397,6 +397,42 @@ async def test_dtr_and_rts_are_set_when_they_are_asked_for_and_not_else(tmp_path
 
         assert bench.lines == [("dut1", True, None), ("dut1", None, False)]
         assert bench.by_name["dut1"].cable.received() == b""
+
+
+async def test_what_was_not_done_is_not_told_as_done(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as one:
+        await one.until("── live")
+        one.type(b"a")
+        await one.until("the write lease is yours")
+        async with in_terminal(*args(tmp_path)) as two:
+            await two.until("── live")
+            two.type(b"\x14by")
+            told = await two.until("is typing on dut1: take over")
+            two.type(b"\x14d1\x14z")
+            told += await two.until("no command Ctrl-T z")
+            await leaves(two)
+        await leaves(one)
+
+        assert b"break sent" not in told
+        assert b"DTR set on" not in told
+        assert (bench.breaks, bench.lines) == ([], [])
+
+
+async def test_a_prompt_from_before_a_loss_is_not_shown_again(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as terminal:
+        await terminal.until("── live")
+        bench.by_name["dut1"].cable.prints(b"=> ")
+        await terminal.until("=> ")
+        bench.change("dut1", state="absent", problem="hung up")
+        lost = await terminal.until("this stays attached")
+        bench.change("dut1", state="up", problem="")
+        back = await terminal.until("dut1 is back ──")
+        bench.by_name["dut1"].cable.prints(b"U-Boot\r\n")
+        back += await terminal.until("U-Boot\r\n")
+        await leaves(terminal)
+
+        assert lost.startswith(b"\r\n")
+        assert b"=> " not in lost + back
 
 
 async def test_the_terminal_is_restored_when_the_daemon_is_killed(tmp_path: Path) -> None:

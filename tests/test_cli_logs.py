@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import signal
@@ -15,7 +16,9 @@ import sqlite_utils
 
 from bench_api import LOG_NAME, STARTED_UTC_NS, serving
 from bench_cli import COMMAND, Cli, ThreadedBench, in_terminal, threaded_bench
+from serialwatch.cli import saved_logs
 from serialwatch.records import Marker
+from serialwatch.store import saved_file
 from serialwatch.store.boots import save_marker
 from serialwatch.store.log_format import Header, pack_header
 from serialwatch.store.log_index import Indexer
@@ -274,7 +277,7 @@ def test_lines_from_a_marker_on(tmp_path: Path, cli: Cli, marker: str, numbers: 
 
     assert [int(n) for n in re.findall(r"line (\d+)\n", shown.out)] == numbers
     assert unknown.code == 1
-    assert "no marker '9' of dut1: the newest are 2 'new Kernel 6.1'; 1 ''" in unknown.err
+    assert "dut1: no marker '9': the newest are 2 'new Kernel 6.1'; 1 ''" in unknown.err
 
 
 def test_verify_says_what_is_wrong_and_repair_makes_it_right(tmp_path: Path, cli: Cli) -> None:
@@ -291,7 +294,7 @@ def test_verify_says_what_is_wrong_and_repair_makes_it_right(tmp_path: Path, cli
 
     assert wrong.code == 1
     assert "records are damaged, the first is 1" in wrong.out
-    assert "dut2: sound: 1 files, 6 bytes, L1 to L1" in wrong.out
+    assert "dut2: sound: 1 file, 6 bytes, L1 to L1" in wrong.out
     assert json.loads(told.out)["faults"]
     assert (mended.code, again.code) == (0, 0)
     assert "repaired: 498 records kept" in mended.out
@@ -313,3 +316,65 @@ def test_a_daemon_that_runs_keeps_its_newest_files_from_repair(tmp_path: Path, c
 )
 def test_options_that_do_not_go_together_are_refused(cli: Cli, args: tuple[str, ...]) -> None:
     assert cli("logs", *args).code == 2
+
+
+@pytest.mark.parametrize(("args", "code"), [(("--grep", "x"), 130), (("-f",), 0)])
+def test_ctrl_c_ends_a_search_before_its_time_but_following_as_it_is_meant(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], code: int
+) -> None:
+    save(tmp_path, "dut1", b"x\n")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(saved_logs, "select", interrupted)
+    assert cli("logs", "dut1", "--state", str(tmp_path), *args).code == code
+
+
+@pytest.mark.parametrize("args", [("--grep", "line"), ("-E", "--grep", "line.*")])
+def test_following_does_not_wait_for_a_search_of_the_whole_log(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]
+) -> None:
+    save(tmp_path, "dut1", b"".join(b"%s %d\n" % (b"line", n) for n in range(1, 501)) + b"x\n" * 98)
+    monkeypatch.setattr("serialwatch.cli.logs._SEARCHED", 100)
+    monkeypatch.setattr(saved_logs.SavedLogs, "follow", lambda *_: iter(()))
+    found = cli("logs", "dut1", "-f", *args, "--state", str(tmp_path))
+    asked = cli("logs", "dut1", "-f", *args, "-n", "4", "--state", str(tmp_path))
+
+    assert found.out == "line 499\nline 500\n"
+    assert asked.out == "line 497\nline 498\nline 499\nline 500\n"
+
+
+@pytest.mark.parametrize("args", [("dut1",), ("dut1", "--json", "-n", "5"), ("dut1", "-f")])
+def test_a_log_that_cannot_be_read_is_told_with_its_file(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]
+) -> None:
+    save(tmp_path, "dut1", b"x\n")
+
+    def refused(path: Path, *_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(saved_file.os, "open", refused)
+    shown = cli("logs", *args, "--state", str(tmp_path))
+
+    assert shown.code == 1
+    assert f"/log/dut1/{LOG_NAME}: cannot be read: Permission denied (is this user" in shown.err
+
+
+@pytest.mark.parametrize("args", [("dut1",), ("--verify",)])
+def test_a_folder_that_may_not_be_looked_at_is_not_taken_for_an_empty_one(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]
+) -> None:
+    save(tmp_path, "dut1", b"x\n")
+
+    def refused(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(saved_logs.os, "scandir", refused)
+    shown = cli("logs", *args, "--state", str(tmp_path))
+
+    assert (shown.code, shown.err) == (
+        1,
+        f"serialwatch: {tmp_path}/log: cannot be read: Permission denied"
+        " (is this user in group serialwatch?)\n",
+    )

@@ -66,6 +66,11 @@ def test_nothing_asked_is_answered_with_help(cli: Cli) -> None:
     assert "attach  a terminal on a port" in result.out
 
 
+def test_a_bound_that_nobody_comes_near_is_no_part_of_the_help(cli: Cli) -> None:
+    assert "<=" not in cli("logs", "--help").out
+    assert "1<=x<=10000" in cli("incidents", "--help").out
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [

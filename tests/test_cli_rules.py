@@ -289,3 +289,50 @@ def test_what_is_no_folder_of_rules_is_told(cli: Cli, tmp_path: Path, name: str,
 
 def test_no_id_at_all_brings_no_guess(cli: Cli) -> None:
     assert cli("rules", "explain", "").err == "serialwatch: no rule '': `serialwatch rules list`\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[port.a]\ndevice = "foo://x:1"\n', ":2: port \"a\": foo://x:1: no driver for 'foo'"),
+        (
+            '[port.a]\ndevice = "/x"\nrules = ["linus"]\n',
+            ": port \"a\": rules: no rule of a pack 'linus': did you mean linux",
+        ),
+        (
+            '[port.a]\ndevice = "/x"\nreset = {command = ["/does/not/exist"]}\n',
+            ':3: port "a": reset: /does/not/exist: no such program',
+        ),
+        (
+            '[[notify]]\ncommand = ["/does/not/exist"]\n',
+            ":2: notify.0.command: /does/not/exist: no such program",
+        ),
+    ],
+)
+def test_a_checked_configuration_names_nothing_that_is_not_there(
+    cli: Cli, tmp_path: Path, text: str, told: str
+) -> None:
+    path = tmp_path / "bench.toml"
+    path.write_text(text)
+    result = cli("config", "check", str(path))
+
+    assert result.code == 2
+    assert f"{path}{told}" in result.err
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("memory", "--state", "nowhere"), "nowhere/serialwatch.db: there is no database"),
+        (("runs", "--state", "nowhere"), "nowhere/serialwatch.db: there is no database"),
+        (("roles", "--json"), '"log-detective"'),
+    ],
+)
+def test_a_list_that_need_not_be_named_has_its_options_all_the_same(
+    cli: Cli, args: tuple[str, ...], told: str
+) -> None:
+    result = cli(*args)
+    named = cli(args[0], "list", *args[1:])
+
+    assert told in result.out + result.err
+    assert result == named

@@ -198,6 +198,17 @@ def test_rules_that_are_not_installed_can_be_tried(cli: Cli, tmp_path: Path) -> 
     assert "draft.well" in result.out
 
 
+def test_a_broken_draft_in_this_folder_is_named_with_the_folder(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "draft").mkdir()
+    (tmp_path / "draft" / "d.toml").write_text("[[rule]]\nid = 'draft.well'\n")
+    monkeypatch.chdir(tmp_path / "draft")
+    result = cli("rules", "test", str(tmp_path / "a.log"), "--with", ".")
+
+    assert "left out: draft/d.toml:1: " in result.err
+
+
 def test_a_log_that_cannot_be_read_is_told(cli: Cli, tmp_path: Path) -> None:
     result = cli("rules", "test", str(tmp_path / "missing.log"))
 

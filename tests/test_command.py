@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -120,13 +121,12 @@ async def test_close_ends_the_program_and_its_children_and_tells_nothing() -> No
     ear = Ear()
     async with running(shell("sleep 1000 & echo $!; exec sleep 1000"), ear) as port:
         child = int(await _line(ear))
-        began = time.monotonic()
         port.close()
         with pytest.raises(PortWriteError, match="closed"):
             await port.write(b"x")
         await within_s(NEVER_S, port.wait_closed())
 
-    assert time.monotonic() - began < command.KILL_AFTER_S / 2  # it was asked, not killed
+    assert port._process.returncode == -signal.SIGTERM  # it was asked, not killed
     assert ear.losses == []
     assert await _gone(child)
 
@@ -138,12 +138,11 @@ async def test_a_program_that_ignores_a_request_to_end_is_killed(
     async with running(shell("trap '' TERM; echo up; while :; do sleep 1000; done"), ear) as port:
         await _line(ear)
         port._kill_after_s = 0.2
-        began = time.monotonic()
         with watched_loop() as loop:
             port.close()
             await within_s(NEVER_S, port.wait_closed())
 
-    assert 0.2 <= time.monotonic() - began < 2.0
+    assert port._process.returncode == -signal.SIGKILL
     assert loop.worst_s < 0.25
     assert ear.losses == []
 

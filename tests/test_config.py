@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from serialwatch import config as config_module
 from serialwatch.config import (
     Config,
     ResetCommand,
@@ -108,6 +109,22 @@ def test_a_bad_port_argument_is_told(tmp_path: Path, text: str) -> None:
         load_config(written(tmp_path, ""), [text])
 
 
+def test_a_bad_port_name_is_told_with_what_else_is_wrong(tmp_path: Path) -> None:
+    told = problems(tmp_path, '[log]\nkeep_days = 0\n[port."../b"]\ndevice = "/x"\n')
+
+    assert [problem.split(": ")[0] for problem in told] == [
+        "serialwatch.toml:2",
+        "serialwatch.toml:3",
+    ]
+    assert "port name '../b' must be" in told[1]
+
+
+def test_an_unknown_table_is_told_where_a_part_of_it_stands(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, "[log]\nkeep_days = 3\n[prot.dut1]\n[prot.dut2]\n")
+
+    assert problem.startswith("serialwatch.toml:3: prot: unknown key")
+
+
 def test_a_bad_port_name_is_told(tmp_path: Path) -> None:
     (problem,) = problems(tmp_path, '[port."../x"]\ndevice = "/x"\n')
 
@@ -118,6 +135,20 @@ def test_a_number_in_dev_is_no_identity(tmp_path: Path) -> None:
     (problem,) = problems(tmp_path, '[port.a]\ndevice = "/dev/ttyUSB0"\n')
 
     assert problem.startswith('serialwatch.toml:2: port "a": /dev/ttyUSB0 may be another board')
+
+
+@pytest.mark.parametrize("folder", ["by-id", "by-path"])
+def test_a_number_in_dev_is_told_with_the_name_that_the_adapter_has_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    monkeypatch.setattr(config_module, "LINKS", tmp_path / "serial")
+    link = tmp_path / "serial" / folder / "usb-FTDI_A1-if00-port0"
+    link.parent.mkdir(parents=True)
+    link.symlink_to("/dev/ttyUSB0")
+    (link.parent / "usb-FTDI_A2-if00-port0").symlink_to("/dev/ttyUSB1")
+    (problem,) = problems(tmp_path, '[port.a]\ndevice = "/dev/ttyUSB0"\n')
+
+    assert f"; use {link.relative_to(tmp_path)}, or say allow_unstable" in problem
 
 
 @pytest.mark.parametrize(

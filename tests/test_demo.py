@@ -114,7 +114,7 @@ def test_what_to_try_can_be_copied_as_it_stands(
     _say_what_to_try(Show(socket, is_usual, [], None))
     told = capsys.readouterr().out
 
-    assert "  .venv/bin/serialwatch report 1\n" in told
+    assert f"  {Path.cwd()}/.venv/bin/serialwatch report 1\n" in told
     assert (f"  export SERIALWATCH_SOCKET={socket}\n" in told) is not is_usual
 
 

@@ -215,7 +215,7 @@ def test_a_loop_that_stopped_and_comes_back_is_told_again() -> None:
     for pause_s in (1, 1, 1, 600, 1, 1):
         bench.says(ESP_ROM, WATCHDOG, after_s=pause_s)
 
-    assert [hit.boot for hit in bench.hits("boot.loop")] == [3, 6]
+    assert [hit.boot for hit in bench.waits(1).hits("boot.loop")] == [3, 6]
 
 
 def test_other_rules_do_not_forget_the_starts_of_a_loop() -> None:
@@ -544,6 +544,29 @@ def test_a_kernel_that_is_reset_while_it_boots_is_told_too() -> None:
 def test_a_restart_that_was_announced_or_follows_a_crash_is_not_unexpected(line: str) -> None:
     bench = linux(Bench()).says(line).says(U_BOOT, after_s=5).waits(1)
 
+    assert [h for h in bench.found if isinstance(h, Hit) and "unexpected" in h.trigger] == []
+
+
+@pytest.mark.parametrize(
+    ("runs", "halts"),
+    [
+        (
+            [U_BOOT, KERNEL, INIT, LOGIN],
+            "---[ end Kernel panic - not syncing: Fatal exception ]---",
+        ),
+        ([U_BOOT], "### ERROR ### Please RESET the board ###"),
+        (["*** Booting Zephyr OS build v3.6.0 ***"], "E: Halting system"),
+        ([ESP_ROM], "CPU halted."),
+    ],
+)
+def test_a_board_that_had_halted_was_not_running_when_it_starts_again(
+    runs: list[str], halts: str
+) -> None:
+    fault = "Kernel panic - not syncing: Fatal exception" if INIT in runs else "x"
+    bench = Bench().says(*runs).waits(40).says(fault, halts).waits(900)
+    bench.says(runs[0], after_s=1).waits(1)
+
+    assert len([found for found in bench.found if isinstance(found, Boot)]) == 2
     assert [h for h in bench.found if isinstance(h, Hit) and "unexpected" in h.trigger] == []
 
 

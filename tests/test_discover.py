@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from bench_cable import within_s
-from bench_usb import UsbBench
+from bench_usb import Looks, UsbBench
 from serialwatch.capture.discover import Look, look, port_of
 from serialwatch.capture.ring import Ring, RingBudget
 from serialwatch.config import (
@@ -261,9 +261,10 @@ async def test_an_adapter_that_is_plugged_in_becomes_a_port_at_once_and_stays_on
     usb: UsbBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("serialwatch.capture.path_watch.SAFETY_S", 60.0)
+    looks = Looks(monkeypatch)
     bench = Bench(usb, Config(discover=FTDI))
     task = asyncio.create_task(bench.discovery.run(lambda: bench.config, bench.add))
-    await asyncio.sleep(0.02)  # it waits by now
+    await looks.beyond(0)
     usb.plug("ttyUSB0", "1-2:1.0", kind="0403:6001", serial="A1")
     first = await within_s(5, bench.added.get())
     usb.unplug("ttyUSB0")

@@ -214,6 +214,17 @@ def test_adapters_that_cannot_be_told_apart_are_listed_with_their_places(pc: Pc)
     )
 
 
+def test_every_adapter_is_listed_with_the_name_to_use_though_others_are_twins(pc: Pc) -> None:
+    for number in (1, 2):
+        pc.usb.plug(f"ttyUSB{number}", f"1-{number + 3}:1.0", by_id="usb-1a86_USB_Serial-if00")
+    found = [(f.state, f.text) for f in pc.examined() if f.check == "adapters"]
+
+    assert found == [
+        ("good", f"ttyUSB0 is /dev/serial/by-id/{FTDI}"),
+        ("note", "ttyUSB1, ttyUSB2 (1a86:7523) cannot be told apart: no serial number"),
+    ]
+
+
 def test_a_configured_link_that_two_adapters_claim_is_wrong(pc: Pc) -> None:
     pc.usb.plug("ttyUSB1", "1-3:1.0", kind="0403:6001", serial="A1", by_id=FTDI)
     pc.port("dut1", f"/dev/serial/by-id/{FTDI}")

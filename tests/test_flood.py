@@ -82,6 +82,8 @@ class Port:
             at_ns = T0 + int(at_s * S)
             self._take(self.watch.fed(Lines(self.seq, len(part), text, at_ns, at_ns)))
             self.seq += len(part)
+        nothing_more_ns = T0 + int(at_s * S) + S // 50
+        self._take(self.watch.tick(nothing_more_ns, nothing_more_ns))
 
     def stops_within(self, line: str, at_s: float) -> None:
         """Print a part of a line, and nothing more for a moment."""

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from bench_cable import Cable, within_s
-from bench_usb import UsbBench
+from bench_usb import Looks, UsbBench
 from serialwatch.capture import path_watch
 from serialwatch.capture.path_watch import OpenedPath, appears, leads_elsewhere
 from serialwatch.capture.reader import Reader
@@ -101,6 +101,11 @@ async def kept(*ports: Kept) -> AsyncIterator[None]:
 
 
 @pytest.fixture
+async def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+    return Looks(monkeypatch)
+
+
+@pytest.fixture
 def folders_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing be found by looking now and then."""
     monkeypatch.setattr(path_watch, "SAFETY_S", 60.0)
@@ -176,7 +181,11 @@ async def test_an_adapter_without_a_serial_number_that_vanishes_stays_away_whoev
 
 
 async def test_others_that_come_and_go_meanwhile_cost_neither_opens_nor_log_lines(
-    usb: UsbBench, tmp_path: Path, folders_tell: None, caplog: pytest.LogCaptureFixture
+    usb: UsbBench,
+    tmp_path: Path,
+    folders_tell: None,
+    looks: Looks,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "serialwatch.capture")
     with board(usb, tmp_path, "A1") as one:
@@ -185,24 +194,21 @@ async def test_others_that_come_and_go_meanwhile_cost_neither_opens_nor_log_line
         async with kept(port):
             await port.says(one, b"before")
             one.unplug()
-            await port.heard.until(lambda: port.reader.state == "absent")
-            cpu_s = time.process_time()
-            for number in range(25):
+            await looks.beyond(0)
+            for number in range(25):  # a hub's worth of them, one after the other
+                before = looks.count
                 usb.plug(f"ttyUSB{number + 1}", f"1-3.{number}:1.0", kind=FTDI, serial=f"B{number}")
-                await asyncio.sleep(0.005)  # a hub's worth of them, one after the other
-            cpu_s = time.process_time() - cpu_s
+                await looks.beyond(before)
             one.plug("ttyUSB0", "1-2:1.0")
             await port.says(one, b"after")
 
-    opens = port.reader.stats.opens
-    assert opens["ok"] == 2
-    assert opens.get("absent", 0) <= 1  # where the loss was seen before the path went
+    assert port.reader.stats.opens == {"ok": 2, "absent": 1}
+    assert looks.count < 25 * 10  # no more than what is told makes look
     assert [record.getMessage()[:13] for record in caplog.records] == [
         "dut1: up on /",
         "dut1: absent:",
         "dut1: back on",
     ]
-    assert cpu_s < 1.0
 
 
 async def test_a_loss_does_not_depend_on_output_that_cannot_leave(
@@ -226,20 +232,22 @@ async def test_a_loss_does_not_depend_on_output_that_cannot_leave(
 
 
 async def test_a_device_is_noticed_when_its_folders_come(
-    tmp_path: Path, folders_tell: None
+    tmp_path: Path, folders_tell: None, looks: Looks
 ) -> None:
     device = tmp_path / "serial/by-id/usb-FTDI-if00-port0"
     waiting = asyncio.create_task(appears(str(device), "dut1"))
-    for folder in (device.parent.parent, device.parent):
-        await asyncio.sleep(0.02)  # the folders come one after the other, as udev makes them
+    await looks.beyond(0)
+    for folder in (device.parent.parent, device.parent):  # one after the other, as udev makes them
+        before = looks.count
         folder.mkdir()
+        await looks.beyond(before)
     device.symlink_to("/dev/null")
 
     await within_s(5, waiting)
 
 
 async def test_without_word_from_the_kernel_it_is_looked_for_again_and_again(
-    tmp_path: Path, folders_tell: None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, folders_tell: None, monkeypatch: pytest.MonkeyPatch, looks: Looks
 ) -> None:
     def refused(name: object, **options: Any) -> None:
         raise OSError("no such library")
@@ -247,7 +255,7 @@ async def test_without_word_from_the_kernel_it_is_looked_for_again_and_again(
     monkeypatch.setattr(ctypes, "CDLL", refused)
     device = tmp_path / "ttyUSB0"
     waiting = asyncio.create_task(appears(str(device), "dut1"))
-    await asyncio.sleep(0.02)
+    await looks.beyond(0)
     device.touch()
 
     await within_s(5, waiting)
@@ -335,18 +343,34 @@ def test_a_node_is_looked_at_in_full_as_soon_as_anything_of_it_differs(
 ) -> None:
     node = tmp_path / "ttyUSB0"
     node.touch()
-    opened = OpenedPath(str(node), str(node), identify(str(node)))
-    assert not opened.has_changed()
     found = node.stat()
     names = ("st_dev", "st_ino", "st_rdev", "st_ctime_ns")
     told = SimpleNamespace(**{name: getattr(found, name) for name in names})
+    told.st_ctime_ns -= 1_000_000_000
     monkeypatch.setattr(path_watch, "os", SimpleNamespace(stat=lambda _: told))
+    opened = OpenedPath(str(node), str(node), identify(str(node)))
+    assert not opened.has_changed()
     monkeypatch.setattr(path_watch, "identify", lambda *_: None)
     assert not opened.has_changed()
     setattr(told, field, getattr(told, field) + 1)
     monkeypatch.setattr(
         path_watch, "identify", lambda *_: Identity((found.st_dev, found.st_ino), 7, "elsewhere")
     )
+
+    assert opened.has_changed()
+
+
+def test_a_node_that_is_so_new_that_the_next_could_bear_the_same_time_is_looked_at_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = tmp_path / "ttyUSB0"
+    node.touch()
+    opened = OpenedPath(str(node), str(node), identify(str(node)))
+    now = SimpleNamespace(time_ns=lambda: node.stat().st_ctime_ns + 9_000_000)
+    monkeypatch.setattr(path_watch, "time", now)
+    assert not opened.has_changed()
+    another = Identity((node.stat().st_dev, node.stat().st_ino), 7, "elsewhere")
+    monkeypatch.setattr(path_watch, "identify", lambda *_: another)
 
     assert opened.has_changed()
 

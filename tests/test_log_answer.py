@@ -14,8 +14,7 @@ import pytest
 
 from bench_api import LOG_NAME, STARTED_UTC_NS, client, serving
 from bench_cable import within_s
-from serialwatch.api.bench import BenchError
-from serialwatch.api.logs import LogQuery, line_to_json, next_page, select
+from serialwatch.api.logs import LogQuery, PlaceError, line_to_json, next_page, select
 from serialwatch.records import Line
 
 SECOND = 1_000_000_000
@@ -39,10 +38,24 @@ class Saved:
         last: int | None = None,
         limit: int | None = None,
         reverse: bool = False,
+        has_boots: bool = True,
     ) -> Iterator[Line]:
         numbers = range(max(5, first or 0), min(42, last if last is not None else 42) + 1)
         ordered = list(reversed(numbers) if reverse else numbers)[:limit]
         return (line(seq, is_complete=seq < 42) for seq in ordered)
+
+    def stretches(
+        self, words: Sequence[bytes], first: int, last: int, reverse: bool = False
+    ) -> Iterator[tuple[int, int, bool]]:
+        """Return stretches of ten lines; every other one may hold a word if one of it does."""
+        starts = range(first // 10 * 10, last + 1, 10)
+        for start in reversed(starts) if reverse else starts:
+            low, high = max(start, first), min(start + 9, last)
+            raws = [x.raw for x in self.lines(low, high)]
+            yield low, high, start % 20 == 0 or any(w in raw for w in words for raw in raws)
+
+    def newest_from(self, last: int, count: int) -> int:
+        return max(5, last - count + 1)
 
     def bounds(self) -> tuple[int, int] | None:
         return 5, 42
@@ -51,8 +64,14 @@ class Saved:
         seq = max(5, -(-(utc_ns - STARTED_UTC_NS) // SECOND))
         return seq if seq <= 42 else None
 
-    def boots(self) -> Sequence[tuple[int, int, int]]:
-        return [(n, n * 10, STARTED_UTC_NS) for n in (1, 2, 3, 4)]
+    def boot_range(self, wanted: int) -> tuple[int, int | None] | None:
+        number = wanted if wanted > 0 else 4 + wanted
+        if not 1 <= number <= 4:
+            return None
+        return number * 10, None if number == 4 else number * 10 + 9
+
+    def boot_numbers(self) -> tuple[int, int] | None:
+        return 1, 4
 
 
 def at(second: float) -> int:
@@ -85,12 +104,12 @@ def at(second: float) -> int:
     ],
 )
 def test_a_query_chooses_lines(query: LogQuery, seqs: Sequence[int]) -> None:
-    assert [found.seq for found in select(Saved(), query)] == list(seqs)
+    assert [found.seq for found in select(Saved(), query) if found] == list(seqs)
 
 
 @pytest.mark.parametrize("boot", [5, -4, 99])
 def test_a_boot_that_is_not_there_is_told_with_those_that_are(boot: int) -> None:
-    with pytest.raises(BenchError, match="it has #1 to #4"):
+    with pytest.raises(PlaceError, match="it has #1 to #4"):
         select(Saved(), LogQuery(boot=boot))
 
 
@@ -220,6 +239,15 @@ async def test_history_and_what_comes_then_meet_without_a_gap_or_a_double(tmp_pa
                 complete += [row["text"]] if row["complete"] else []
 
     assert complete == [f"line {n}" for n in range(1, 2001)]
+
+
+async def test_lines_come_without_their_boots_if_nobody_needs_them(tmp_path: Path) -> None:
+    save(tmp_path, b"one\ntwo\n")
+    address = "/v1/logs/old1?boots=0"
+    async with serving(tmp_path), client(tmp_path) as http, http.get(address) as answer:
+        rows = [json.loads(row) async for row in answer.content]
+
+    assert [(row["text"], row["boot"]) for row in rows] == [("one", 0), ("two", 0)]
 
 
 async def test_only_matching_lines_are_followed(tmp_path: Path) -> None:

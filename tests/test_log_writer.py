@@ -554,11 +554,9 @@ async def test_a_broken_disk_is_told_once_and_healing_once(tmp_path: Path) -> No
         feed = Feed()
         writer.attach(feed.ring)
         feed.prints(b"one\n")
-        began = time.monotonic()
-        assert not await within_s(3, writer.synced("dut1", 1))
-        assert time.monotonic() - began < 2.5
+        assert not await within_s(20, writer.synced("dut1", 1))
         feed.prints(b"two\n")
-        assert not await within_s(3, writer.synced("dut1", 1))
+        assert not await within_s(20, writer.synced("dut1", 1))
         assert [port for port, _ in told] == ["dut1"]
         assert "Not a directory" in writer.problems["dut1"]
 
@@ -574,12 +572,13 @@ async def test_a_broken_disk_is_told_once_and_healing_once(tmp_path: Path) -> No
 async def test_a_disk_that_hangs_holds_up_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hangs, goes_on = threading.Event(), threading.Event()
+    hangs, goes_on, has_ended = threading.Event(), threading.Event(), threading.Event()
     real = os.writev
 
     def writev(fd: int, buffers: Sequence[bytes]) -> int:
         hangs.set()
-        goes_on.wait(30)
+        goes_on.wait(60)
+        has_ended.set()
         return real(fd, buffers)
 
     monkeypatch.setattr(log_appender.os, "writev", writev)
@@ -589,16 +588,13 @@ async def test_a_disk_that_hangs_holds_up_nobody(
         feed.prints(b"in hand\n" * 1000)
         while not hangs.is_set():
             await asyncio.sleep(0)
-        slowest = 0.0
         for _ in range(4000):
-            began = time.perf_counter()
             feed.prints(b"0123456789abcdef\n" * 60)
-            slowest = max(slowest, time.perf_counter() - began)
         assert feed.ring.unwritten_bytes <= 2_000_000
-        assert slowest < 0.2
-        assert not await within_s(3, writer.synced("dut1", 1))
+        assert not await within_s(20, writer.synced("dut1", 1))
+        assert not has_ended.is_set()  # whoever had waited for the disk would be waiting still
         goes_on.set()
-        assert await within_s(5, writer.synced("dut1", 1000))
+        assert await within_s(20, writer.synced("dut1", 1000))
     folder = tmp_path / "dut1"
     (gap,) = PortLog(folder, "dut1").gaps()
     size = sum(path.stat().st_size for path in log_files(folder))

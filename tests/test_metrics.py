@@ -83,6 +83,7 @@ def test_the_names_that_dashboards_rely_on() -> None:
         "port_state",
         "rx_bytes_total",
         "rx_lines_total",
+        "invalid_bytes_total",
         "tx_bytes_total",
         "uart_errors_total",
         "lost_bytes_total",

@@ -7,6 +7,7 @@ import fcntl
 import os
 import signal
 import socket
+import subprocess
 import sys
 import termios
 from collections.abc import Iterator
@@ -167,6 +168,16 @@ def test_without_a_process_to_be_had_it_is_opened_here(
 
     assert termios.tcgetattr(fd)[3] == 0
     os.close(fd)
+
+
+def test_it_goes_before_others_where_it_may(fresh_opener: int, cable: Cable) -> None:
+    code = "import os; os.setpriority(os.PRIO_PROCESS, 0, -20)"
+    may = subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL).returncode == 0
+
+    os.close(opening.open_raw(str(cable.path), RAW))
+
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    assert os.getpriority(os.PRIO_PROCESS, fresh_opener) == (-20 if may else usual)
 
 
 def test_it_ends_with_whoever_started_it(fresh_opener: int) -> None:

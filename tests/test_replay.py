@@ -65,7 +65,7 @@ async def test_a_capture_takes_as_long_as_on_the_wire(tmp_path: Path) -> None:
 
     took_s = (time.monotonic_ns() - began_ns) / 1e9
     assert got == log.read_bytes()
-    assert 0.444 <= took_s < 0.6
+    assert took_s >= 0.444
     assert len(ear.pieces) >= 20
 
 
@@ -91,7 +91,7 @@ async def test_the_rate_of_the_port_counts_if_the_device_names_none(tmp_path: Pa
     async with playing(f"replay:{log}", ear, PortOptions(bit_rate=12_000_000)):
         await ear.hears(300_000)
 
-    assert 0.25 <= time.monotonic() - began < 2.0
+    assert time.monotonic() - began >= 0.25
 
 
 async def test_at_the_end_the_port_stays_open_and_silent(tmp_path: Path) -> None:

@@ -127,6 +127,7 @@ Conclusions
   3. dut2 shares the rail.   [dut2:L77]
 
 Outcome          the board rebooted (commanded)
+Points to        an access to nothing
 Ruled out        noise on the line
 Not known        who typed the command: the port had no writer attached through serialwatch
 Seen before      2 times on this bench: #9 (dut1, Tuesday), #12 (dut4)
@@ -259,6 +260,7 @@ def test_markdown_has_the_same_facts_and_no_markup_of_the_boards() -> None:
     ("printed", "shown"),
     [
         ("ask @root or a@b.example.", "ask `@root` or `a@b.example`."),
+        ("take the first oops, #1: later ones", "take the first oops, `#1`: later ones"),
         ("see #12, org/repo#3 and GH-9", "see `#12`, `org/repo#3` and `GH-9`"),
         ("www.evil.example http://x/", "`www.evil.example` `http://x/`"),
         ("commit deadbeefcafe :boom: at 03:58:12", "commit `deadbeefcafe` `:boom:` at 03:58:12"),

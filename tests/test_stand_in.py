@@ -30,13 +30,31 @@ from serialwatch.triggers.watch import PortWatch
         (r"(?i)pump .{0,200}is very dry$", ["(?i)is very dry"]),
         (r"a{3}bcdefgh", ["aaabcdefgh"]),
         (r"fo+ and so forth", ["o and so forth"]),
-        (r"(?:the valve was|a pump may be) stuck", ["the valve was", "a pump may be"]),
+        (r"(?:the valve was|a pump may be) stuck", ["the valve was stuck", "a pump may be stuck"]),
         (r"left unlocked|^\w{1,9} gets wet", ["left unlocked", " gets wet"]),
         (r"^[A-Z]+ pumps [dw]ry\s*$", [" pumps [dw]ry"]),
         (r"(?i)starting the .{0,60}pump\d", [r"(?i)starting the [^\r\n]*pump\d"]),
         (r"(?:a|bc)\d{1,60}: dry", [r"(?:a|bc)\d+: dry"]),
         (r"(?:really )?no (?i:go here now)", ["(?:really )?no (?i:go here now)"]),
         (r"x\d y\d z", [r"x\d y\d z"]),
+        # Alternatives beside text: each of them is looked for with it.
+        (r"^echo: ?(?:Brown out|Watchdog) Reset", ["Brown out Reset", "Watchdog Reset"]),
+        (r"pump_image: (?:bad sum|no seal \d)", ["pump_image: bad sum", "pump_image: no seal "]),
+        (
+            r"(?i)^start(?:ing)? the (?:big )?pumps\b",
+            [
+                "(?i)starting the big pumps",
+                "(?i)starting the pumps",
+                "(?i)start the big pumps",
+                "(?i)start the pumps",
+            ],
+        ),
+        (r"\d (?:a|b|c)(?:d|e|f)ghijklmno \w", ["dghijklmno ", "eghijklmno ", "fghijklmno "]),
+        # What healthy boots print all the time is too little.
+        (
+            r"remoteproc \S{1,40}: (?:bad seal|[Tt]imeout)",
+            [r"remoteproc \S+: (?:bad seal|[Tt]imeout)"],
+        ),
     ],
 )
 def test_a_piece_that_says_enough_stands_for_a_pattern(source: str, stand_ins: list[str]) -> None:

@@ -46,11 +46,11 @@ def test_a_normalised_title_is_short() -> None:
 
 
 def test_a_title_made_to_be_slow_is_not() -> None:
-    started = time.monotonic()
+    started = time.process_time()
     for title in ("ab:" * 5000, "a/" * 5000, "1" * 20000, "0f" * 20000, "a.b+" * 5000, ":" * 9999):
         normalise(title)
 
-    assert time.monotonic() - started < 0.5
+    assert time.process_time() - started < 2  # backtracking would take minutes
 
 
 def test_a_fingerprint_ignores_numbers_but_not_rule_title_or_firmware() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from serialwatch_drivers import opener, uart
-from serialwatch_drivers.port import UartCounters
+from serialwatch_drivers.port import ModemLines, UartCounters
 
 TIOCGICOUNT = 0x545D
 TCGETS2 = 0x802C542A
@@ -104,6 +104,19 @@ def test_both_lines_change_in_one_call(
 
     assert kernel.asked[-1] == (termios.TIOCMSET, left.to_bytes(4, sys.byteorder))
     assert [request for request, _ in kernel.asked] == [termios.TIOCMGET, termios.TIOCMSET]
+
+
+def test_modem_lines_are_read_by_their_names(slave: int, kernel: Kernel) -> None:
+    kernel.answers[termios.TIOCMGET] = (0x126).to_bytes(4, sys.byteorder)
+
+    told = uart.read_modem_lines(slave)
+
+    assert told == ModemLines(cts=True, dsr=True, dcd=False, dtr=True, rts=True)
+    assert [request for request, _ in kernel.asked] == [termios.TIOCMGET]
+
+
+def test_a_tty_without_modem_lines_has_none(slave: int) -> None:
+    assert uart.read_modem_lines(slave) is None
 
 
 @pytest.mark.parametrize(

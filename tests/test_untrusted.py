@@ -21,9 +21,9 @@ from serialwatch.agent.text.device_text import readable
 from serialwatch.api.events import Events
 from serialwatch.cli.ask import answer_lines, step_line
 from serialwatch.cli.incidents import _COLUMNS, incident_row
-from serialwatch.cli.log_source import SavedLogs
 from serialwatch.cli.report_context import context_lines, read_stretches, stretches
 from serialwatch.cli.report_diff import diff_lines
+from serialwatch.cli.saved_logs import SavedLogs
 from serialwatch.cli.show_report import About, report_lines, report_markdown
 from serialwatch.cli.tables import table
 from serialwatch.metrics import Metrics

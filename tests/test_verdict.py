@@ -66,6 +66,39 @@ def test_silence_and_an_earlier_loss_need_not_be_faults() -> None:
     assert (back["place"], back["is_weak"]) == ("cable", True)
 
 
+def test_what_was_counted_once_is_told_in_the_singular() -> None:
+    back = judged(HEALTHY | {"reconnects": 1}, NOW)
+    held = judged(HEALTHY | {"uart_errors": {"breaks": 1}}, NOW)
+
+    assert back["text"] == "the device was lost and found again once"
+    assert held["text"].startswith("1 break: ")
+
+
+@pytest.mark.parametrize("last_rx_at", ["2026-06-22T11:50:00Z", None])
+def test_a_silent_port_tells_how_its_modem_lines_stand(last_rx_at: str | None) -> None:
+    lines = {"cts": False, "rts": True}
+    found = judged(HEALTHY | {"last_rx_at": last_rx_at, "modem_lines": lines}, NOW)
+
+    assert found["text"].endswith("; CTS off, RTS on")
+
+
+@pytest.mark.parametrize(
+    ("state", "place"),
+    [
+        ({"last_rx_at": "2026-06-22T11:50:00Z"}, "PC"),
+        ({"last_rx_at": None}, "PC"),
+        ({}, "nothing"),  # it prints all the same
+    ],
+)
+def test_a_console_that_was_stopped_by_a_key_is_told_how_to_go_on(
+    state: dict[str, Any], place: str
+) -> None:
+    found = judged(HEALTHY | {"is_stopped": True} | state, NOW)
+
+    assert found["place"] == place
+    assert ("XON (Ctrl-Q" in found["text"]) == (place == "PC")
+
+
 def test_what_an_adapter_does_not_count_is_unknown_and_not_zero() -> None:
     found = judged(HEALTHY | {"uart_errors": {}}, NOW)
 

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, ConfigDict, Field, Strict, TypeAdapter, Val
 from serialwatch.tomlfile import TomlError, TomlFile, read_toml
 
 SYSTEM_CONFIG = Path("/etc/serialwatch/serialwatch.toml")
+LINKS = Path("/dev/serial")  # udev's stable names of ttys
 MAX_PORT_NAME = 32  # characters
 PORT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 BOARD_NAME = re.compile(r"[\w.-]{1,64}")
@@ -266,8 +267,8 @@ def load_config(path: Path | None, ports: Sequence[str] = ()) -> Config:
     try:
         config = _ADAPTER.validate_python(file.data)
     except ValidationError as exc:
-        raise TomlError(_explained(file, exc)) from exc
-    problems = _problems(file, config)
+        raise TomlError([*_explained(file, exc), *_bad_port_names(file)]) from exc
+    problems = [*_bad_port_names(file), *_problems(file, config)]
     named = dict(config.port)
     for text in ports:
         name, _, device = text.partition("=")
@@ -330,11 +331,18 @@ def run_dir(config: Config | None = None) -> Path:
     return Path(runtime) / "serialwatch"
 
 
+def _bad_port_names(file: TomlFile) -> list[str]:
+    ports = file.data.get("port")
+    return [
+        f"{file.path}:{file.line_of('port', name)}: {_bad_name(name)}"
+        for name in (ports if isinstance(ports, dict) else ())
+        if not PORT_NAME.fullmatch(name)
+    ]
+
+
 def _problems(file: TomlFile, config: Config) -> list[str]:
     told = []
     for name, port in config.port.items():
-        if not PORT_NAME.fullmatch(name):
-            told.append(f"{file.path}:{file.line_of('port', name)}: {_bad_name(name)}")
         if port.name:
             told.append(f"{file.path}:{file.line_of('port', name, 'name')}: unknown key")
         if port.pty == "write" and not port.write:
@@ -356,8 +364,8 @@ def _problems(file: TomlFile, config: Config) -> list[str]:
         if _UNSTABLE.fullmatch(port.device) and not port.allow_unstable:
             told.append(
                 f'{file.path}:{file.line_of("port", name, "device")}: port "{name}": '
-                f"{port.device} may be another board after a reboot; use its link in "
-                "/dev/serial/by-id, or say allow_unstable = true"
+                f"{port.device} may be another board after a reboot; use "
+                f"{_link_to(port.device)}, or say allow_unstable = true"
             )
     for name, pattern in config.discover.items():
         place = f"{file.path}:{file.line_of('discover', name)}"
@@ -388,6 +396,15 @@ def _problems(file: TomlFile, config: Config) -> list[str]:
         line = file.line_of("api", "token_file")
         told.append(f"{file.path}:{line}: api.token_file: {config.api.token_file}: no such file")
     return told
+
+
+def _link_to(device: str) -> str:
+    """Return the link that leads to a tty now, else where it would be."""
+    for folder in ("by-id", "by-path"):
+        for link in sorted((LINKS / folder).glob("*")):
+            if os.path.realpath(link) == device:
+                return str(link)
+    return f"its link in {LINKS}/by-id"
 
 
 def _usb_name(device: str) -> str:

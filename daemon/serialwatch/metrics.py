@@ -216,6 +216,7 @@ class _Ports(Collector):
 
         rx_bytes = counter("rx_bytes", "Bytes read.")
         rx_lines = counter("rx_lines", "Lines read.")
+        invalid = counter("invalid_bytes", "Bytes read that are no UTF-8: noise, or another rate.")
         tx_bytes = counter("tx_bytes", "Bytes sent to the device.", "source")
         errors = counter("uart_errors", "Line errors that the driver counts.", "kind")
         lost = counter("lost_bytes", "Bytes lost.", "where")
@@ -234,6 +235,7 @@ class _Ports(Collector):
             log_bytes.add_metric([port.name], stats.log_bytes)
             rx_bytes.add_metric([port.name], stats.rx_bytes)
             rx_lines.add_metric([port.name], stats.rx_lines)
+            invalid.add_metric([port.name], stats.invalid_bytes)
             boots.add_metric([port.name], stats.boots)
             for rule, value in islice(port.readings.items(), MAX_READINGS):
                 readings.add_metric([port.name, rule], value)
@@ -245,5 +247,5 @@ class _Ports(Collector):
             ):
                 for key in sorted({*known, *numbers}):
                     family.add_metric([port.name, key], numbers.get(key, 0))
-        yield from (state, last, log_bytes, rx_bytes, rx_lines, tx_bytes)
+        yield from (state, last, log_bytes, rx_bytes, rx_lines, invalid, tx_bytes)
         yield from (errors, lost, opens, boots, readings)

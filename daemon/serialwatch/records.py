@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Protocol
 
+from serialwatch.line import Line as Line  # noqa: PLC0414 -- apart, for `logs` needs no other
+
 Severity = Literal["note", "warning", "error", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("note", "warning", "error", "critical")  # mildest first
 
@@ -41,20 +43,6 @@ class Lines:
     text: bytes
     mono_ns: int  # when the last byte of the block was read
     utc_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One console line of one port."""
-
-    port: str
-    seq: int  # counts from 1 per port, never reused: evidence cites it
-    raw: bytes  # without the line ending; may hold any byte 0..255
-    boot: int  # 0: before the first boot seen
-    utc_ns: int  # of its first byte
-    last_utc_ns: int  # of its last byte
-    mono_ns: int  # of its first byte; of the daemon run that read it
-    is_complete: bool = True  # False: the partial line at the end of the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +311,7 @@ class PortStats:
 
     rx_bytes: int = 0
     rx_lines: int = 0
+    invalid_bytes: int = 0  # of those read: no part of any UTF-8 character
     tx_bytes: dict[str, int] = field(default_factory=dict)  # by source: attach, send, reset
     opens: dict[str, int] = field(default_factory=dict)  # by result: ok, absent, busy, ...
     boots: int = 0

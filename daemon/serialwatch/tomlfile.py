@@ -95,12 +95,13 @@ _HEADER = re.compile(r"^\s*(\[\[?)\s*([^\]#]+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY = re.compile(
     r"^\s*((?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|\"[^\"]*\"))*)\s*="
 )
+_NAME = re.compile(r"\"[^\"]*\"|'[^']*'|[^.\s\"']+")
 
 
 def _line_of(text: str, where: tuple[str | int, ...]) -> int:
     table: list[str | int] = []
     counts: dict[str, int] = {}
-    best, best_depth = 1, 0
+    best, best_depth, first_below = 1, 0, 0
     for number, line in enumerate(text.split("\n"), 1):
         if header := _HEADER.match(line):
             names = _names(header.group(2))
@@ -117,11 +118,13 @@ def _line_of(text: str, where: tuple[str | int, ...]) -> int:
         depth = len(here)
         if depth > best_depth and tuple(here) == where[:depth]:
             best, best_depth = number, depth
-    return best
+        if not first_below and depth > len(where) and tuple(here)[: len(where)] == where:
+            first_below = number  # [a.b] makes `a`, too
+    return first_below if first_below and best_depth < len(where) else best
 
 
 def _names(dotted: str) -> list[str]:
-    return [part.strip().strip("\"'") for part in dotted.split(".")]
+    return [part.strip("\"'") for part in _NAME.findall(dotted)]
 
 
 def _real_keys(node: Any, error: Any) -> tuple[str | int, ...]:

@@ -75,6 +75,11 @@ SILENT = Sign(
     "say; a wire that came off looks the same",
     is_weak=True,
 )
+STOPPED = Sign(
+    "PC",
+    "the last byte that was sent to it is XOFF (Ctrl-S), which stops a console: XON (Ctrl-Q, "
+    "`serialwatch send PORT --hex 11`) lets it go on",
+)
 LOST_BEFORE = Sign("cable", "the device was lost and found again {} times", is_weak=True)
 OTHERS = Sign("PC", "another program reads from it too, so lines are missing here: {}")
 KERNEL = (  # what the PC's own kernel says of the adapter or its place
@@ -142,10 +147,21 @@ def _signs(view: Mapping[str, Any], age_s: float | None) -> Iterator[_Told]:
         yield _told(BREAKS, errors["breaks"])
     if view.get("reconnects") and state == "up":
         yield _told(LOST_BEFORE, view["reconnects"])
+    is_silent = age_s is None or age_s > SILENT_S
+    if state == "up" and is_silent and view.get("is_stopped"):
+        yield _told(STOPPED)
     if state == "up" and not view.get("last_rx_at"):
-        yield _told(NEVER)
+        yield _with_lines(_told(NEVER), view)
     elif state == "up" and age_s is not None and age_s > SILENT_S and bad <= MANY:
-        yield _told(SILENT, round(age_s))
+        yield _with_lines(_told(SILENT, round(age_s)), view)
+
+
+def _with_lines(told: _Told, view: Mapping[str, Any]) -> _Told:
+    """Add how the modem lines stand: a board may wait for one of them."""
+    place, text, is_weak = told
+    lines = view.get("modem_lines") or {}
+    words = [f"{name.upper()} {'on' if is_on else 'off'}" for name, is_on in lines.items()]
+    return place, "; ".join([text, ", ".join(words)]) if words else text, is_weak
 
 
 def _of_kernel(messages: Sequence[Mapping[str, Any]]) -> Iterator[_Told]:
@@ -158,7 +174,10 @@ def _of_kernel(messages: Sequence[Mapping[str, Any]]) -> Iterator[_Told]:
 
 
 def _told(sign: Sign, what: object = "") -> _Told:
-    return sign.place, sign.text.format(what), sign.is_weak
+    text = sign.text.format(what)
+    if what == 1:
+        text = text.replace(" 1 times", " once").replace("1 breaks", "1 break")
+    return sign.place, text, sign.is_weak
 
 
 def _age_s(at: str | None, now: datetime) -> float | None:

@@ -2,49 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import struct
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from datetime import UTC, datetime
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from serialwatch import records as r
+from serialwatch.spelling import Json as Json  # noqa: PLC0414 -- these are part of what is here
+from serialwatch.spelling import iso as iso  # noqa: PLC0414
+from serialwatch.spelling import show as show  # noqa: PLC0414
+from serialwatch.spelling import utc_ns as utc_ns  # noqa: PLC0414
 
-Json = dict[str, Any]
+if TYPE_CHECKING:
+    import asyncio
 
 MAX_MESSAGE = 16 * 1024 * 1024  # bytes; a longer frame is a fault of the sender
 _LENGTH = struct.Struct(">I")
-
-
-def iso(utc_ns: int) -> str:
-    """Return nanoseconds since the epoch as `2026-06-22T03:58:12.104000Z`."""
-    seconds, rest = divmod(utc_ns, 1_000_000_000)
-    at = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
-    return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def utc_ns(text: str) -> int:
-    """Return an ISO 8601 time as nanoseconds since the epoch; no zone means UTC.
-
-    Raises:
-        ValueError: not such a time.
-
-    """
-    at = datetime.fromisoformat(text)
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=UTC)
-    whole = int(at.replace(microsecond=0).timestamp())
-    return whole * 1_000_000_000 + at.microsecond * 1000
-
-
-def show(raw: bytes) -> str:
-    """Return bytes of a device as text that is safe to show: escapes and controls spelled out."""
-    text = raw.decode("utf-8", errors="backslashreplace")
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c == "\t" else f"\\x{ord(c):02x}" for c in text)
 
 
 def incident_to_json(incident: r.Incident) -> Json:
@@ -96,12 +70,14 @@ async def receive(reader: asyncio.StreamReader, limit_bytes: int = MAX_MESSAGE) 
         ValueError: the peer sent what is no message.
 
     """
+    from asyncio import IncompleteReadError  # here, for commands start sooner without it
+
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         if length > limit_bytes:
             raise ValueError(f"a message of {length} bytes; at most {limit_bytes}")
         body = json.loads(await reader.readexactly(length))
-    except (asyncio.IncompleteReadError, ConnectionError):
+    except (IncompleteReadError, ConnectionError):
         return None
     except RecursionError as exc:
         raise ValueError("a message nested too deep") from exc

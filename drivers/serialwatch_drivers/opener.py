@@ -1,7 +1,8 @@
 """The process that opens ttys: from the kernel's open until echo is off, nothing else runs in it.
 
 In between, the tty types what the board prints back into the board. In a process with threads and
-a busy loop that lasts milliseconds, here two calls of the kernel.
+a busy loop that lasts milliseconds, here two calls of the kernel. On a PC whose CPUs are all busy
+it goes before others, if it may: else the kernel makes it wait in between.
 
 Run as `python -I -S opener.py FD`; FD is one end of a SOCK_SEQPACKET pair. A packet is a JSON
 object {"path": ..., "settings": ...} with a socket for the answer: errno in decimal, 0 with the
@@ -29,6 +30,7 @@ Settings: TypeAlias = list[Any] | str
 
 MAX_PACKET = 16384  # bytes
 _TCSETS2 = 0x402C542B
+_PRIORITY = -20  # for some milliseconds a plug
 _FLAGS = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -63,6 +65,8 @@ def serve(control: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
     for asked_to_stop in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(asked_to_stop, signal.SIG_IGN)  # our parent says when it is over
+    with suppress(OSError):  # only root may, and who has the limit for it (RLIMIT_NICE)
+        os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
     gc.disable()
     gc.freeze()
     while True:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 OpenProblem = Literal["absent", "busy", "denied", "broken"]
 
@@ -66,6 +66,17 @@ class UartCounters:
     buffer_overrun: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class ModemLines:
+    """How the lines beside the data stand: the board drives the first three, we the others."""
+
+    cts: bool
+    dsr: bool
+    dcd: bool
+    dtr: bool
+    rts: bool
+
+
 OnBytes = Callable[[bytes, int], None]  # data (never empty), CLOCK_MONOTONIC ns; on the loop
 OnLost = Callable[[PortLostError], None]  # once, on the loop
 
@@ -109,6 +120,14 @@ class Port(Protocol):
 
     async def wait_closed(self) -> None:
         """Return when the descriptor is closed and the device may be opened again."""
+
+
+@runtime_checkable
+class WithModemLines(Protocol):
+    """A port that can tell how its modem lines stand."""
+
+    async def modem_lines(self) -> ModemLines | None:
+        """Return how they stand, None where there are none."""
 
 
 Opener = Callable[[str, PortOptions, OnBytes, OnLost], Awaitable[Port]]

@@ -27,6 +27,7 @@ from serialwatch_drivers.descriptors import READ_BYTES, WRITE_LIMIT_S, FdWriter
 from serialwatch_drivers.holder import find_holder, find_readers
 from serialwatch_drivers.identity import Identity, identify, refuse_ambiguous, resolve
 from serialwatch_drivers.port import (
+    ModemLines,
     OnBytes,
     OnLost,
     OpenProblem,
@@ -224,6 +225,12 @@ class TtyPort(asyncio.Protocol):
         await self._run(
             "setting DTR and RTS", lambda: uart.set_modem_lines(self._fd, dtr=dtr, rts=rts)
         )
+
+    async def modem_lines(self) -> ModemLines | None:
+        """Return how the modem lines stand, None where there are none."""
+        if not self._is_open:
+            return None
+        return await self._thread.run(lambda: uart.read_modem_lines(self._fd))
 
     async def send_break(self, duration_s: float = 0.25) -> None:
         """Hold the line in break, between two writes. Closing the port cuts it short.

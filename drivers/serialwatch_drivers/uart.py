@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from serialwatch_drivers.opener import Settings
-from serialwatch_drivers.port import UartCounters
+from serialwatch_drivers.port import ModemLines, UartCounters
 
 _SYSFS = Path("/sys")
 
@@ -26,6 +26,9 @@ _TERMIOS2 = struct.Struct("4I20s2I")  # iflag oflag cflag lflag, line and cc, is
 _UINT = struct.Struct("I")
 _TIOCM_DTR = 0x002
 _TIOCM_RTS = 0x004
+_TIOCM_CTS = 0x020
+_TIOCM_DCD = 0x040
+_TIOCM_DSR = 0x100
 _TIOCSBRK = 0x5427
 _TIOCCBRK = 0x5428
 _TIOCGICOUNT = 0x545D
@@ -105,6 +108,21 @@ def set_modem_lines(fd: int, *, dtr: bool | None, rts: bool | None) -> None:
     except OSError as exc:
         if exc.errno not in (errno.ENOTTY, errno.EINVAL):
             raise
+
+
+def read_modem_lines(fd: int) -> ModemLines | None:
+    """Return how the modem lines stand, None where there are none."""
+    try:
+        (lines,) = _UINT.unpack(fcntl.ioctl(fd, termios.TIOCMGET, bytes(_UINT.size)))
+    except OSError:
+        return None
+    return ModemLines(
+        cts=bool(lines & _TIOCM_CTS),
+        dsr=bool(lines & _TIOCM_DSR),
+        dcd=bool(lines & _TIOCM_DCD),
+        dtr=bool(lines & _TIOCM_DTR),
+        rts=bool(lines & _TIOCM_RTS),
+    )
 
 
 def start_break(fd: int) -> None:

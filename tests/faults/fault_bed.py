@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 from bench_cable import Cable
 from running_daemon import RunningDaemon
+from serialwatch.service.tty_pair import OpenWatch
 
 LINE_BYTES = 64
 _LINE = re.compile(rb"n=(\d{10}) [x]{49}\r\n")
@@ -87,6 +89,29 @@ class Printing:
     def sent_at(self, offset: int) -> float:
         """Return when byte `offset` was handed over."""
         return next((at for at, sent in self.times if sent > offset), time.monotonic())
+
+
+@contextmanager
+def opens_of(device: str) -> Iterator[list[float]]:
+    """Yield the times at which `device` was opened, as they come."""
+    opened_s: list[float] = []
+    loop = asyncio.new_event_loop()
+
+    async def watch() -> None:
+        opens = OpenWatch()
+        opens.add(device, lambda: opened_s.append(time.monotonic()), lambda: None)
+        await ended.wait()
+        opens.close()
+
+    ended = asyncio.Event()
+    thread = threading.Thread(target=loop.run_until_complete, args=(watch(),), name="opens")
+    thread.start()
+    try:
+        yield opened_s
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join()
+        loop.close()
 
 
 def holes(saved: bytes) -> list[tuple[int, int]]:

@@ -42,10 +42,7 @@ class Board:
         """Begin a boot and print until it is switched off."""
         self.boot += 1
         self._off.clear()
-        cable = socket.socket(socket.AF_UNIX)
-        cable.settimeout(CONNECT_LIMIT_S)
-        cable.connect(str(self._path))
-        cable.setblocking(False)
+        cable = self._connected()
         self._thread = threading.Thread(target=self._print, args=(cable,), name=self._path.stem)
         self._thread.start()
 
@@ -56,20 +53,43 @@ class Board:
             self._thread.join()
             self._thread = None
 
-    def _print(self, cable: socket.socket) -> None:
+    def _connected(self) -> socket.socket:
+        cable = socket.socket(socket.AF_UNIX)
+        cable.settimeout(CONNECT_LIMIT_S)
+        cable.connect(str(self._path))
+        cable.setblocking(False)
+        return cable
+
+    def _print(self, cable: socket.socket | None) -> None:
         n = 0
         before = self._resets()
         is_heard = False
-        with cable:
-            while not self._off.wait(EVERY_S):
-                with contextlib.suppress(BlockingIOError):
-                    self.received += cable.recv(65536)
+        while not self._off.wait(EVERY_S):
+            try:
+                if cable is None:
+                    cable = self._connected()
+                    before, is_heard = self._resets(), False
+                self._receive(cable)
                 is_heard = is_heard or self._resets() > before
                 if is_heard and _untaken(cable):
                     continue
                 n += 1
                 if is_heard:
                     cable.send(b"boot %d line %d: all is well\r\n" % (self.boot, n))
+            except (ConnectionError, FileNotFoundError):  # the PC has no power: the board goes on
+                n += 1
+                if cable is not None:
+                    cable.close()
+                cable = None
+        if cable is not None:
+            cable.close()
+
+    def _receive(self, cable: socket.socket) -> None:
+        with contextlib.suppress(BlockingIOError):
+            data = cable.recv(65536)
+            if not data:
+                raise ConnectionResetError
+            self.received += data
 
 
 def _untaken(cable: socket.socket) -> int:

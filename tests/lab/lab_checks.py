@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from lab_bench import CONFIG, LabBench, Printed, missing, since_s
+from lab_image import REPO
 from lab_pc import wait_for
 from lab_qemu import LabError, ModemLines
 from run import Figure
@@ -29,6 +30,8 @@ DROP_IN = "/etc/systemd/system/serialwatch.service.d/watchdog.conf"
 HANG_LOG = "/run/lab-hang.log"
 ACM_LINES = 100
 ACM_CYCLES = 3
+GADGET_ID = "0525 a4a7"
+ECHO_RULES = "/etc/udev/rules.d/61-lab-echo.rules"
 GADGET = "iManufacturer=Lab iProduct=Gadget iSerialNumber=ACM0001"
 GADGET_BOARD = r"""
 exec 3<>/dev/ttyGS0
@@ -66,6 +69,7 @@ def power(bench: LabBench) -> Iterator[Figure]:
     before = bench.wait_for_lines("dut1", bench.next_line("dut1"))[-1]
     time.sleep(2)  # the log is on disk a second after it was written
     at_s = bench.qemu.power_cycle()
+    pc.connect()
     pc.wait_until_up()
     bench.wait_until_ready()
     ready_s = _unit_time_s(bench, "ActiveEnterTimestampMonotonic")
@@ -82,9 +86,10 @@ def power(bench: LabBench) -> Iterator[Figure]:
 def plug(bench: LabBench) -> Iterator[Figure]:
     """An adapter that comes and goes, at another USB socket each time."""
     _settled(bench)
+    yield from _first_plug(bench)
     board = bench.boards["dut1"]
     began_s = bench.pc.clocks().mono_s + time.monotonic()
-    bench.qemu.plug_hub(HUB)
+    _plug_hub(bench)
     first_line = bench.next_line("dut1") or 1
     first_byte_s, loss_s, opened = [], [], []
     first_mono_s, lost_mono_s = [], []
@@ -277,23 +282,21 @@ def acm(bench: LabBench) -> Iterator[Figure]:
     """A USB CDC board in software, in the PC itself."""
     pc = bench.pc
     pc.must("modprobe", "dummy_hcd")
-    back = 0
-    for n in range(1, ACM_CYCLES + 1):
-        before = bench.next_line("acm") or 1
-        pc.must("modprobe", "g_serial", *GADGET.split())
-        board = pc.start("bash", "-c", GADGET_BOARD, str(n), output="/run/acm.log")
-        lines = bench.wait_for_lines("acm", before, ACM_LINES)
-        back += lines[0].seq == before and missing(lines) == 0
-        if n == 1:
-            rules = pc.must("udevadm", "info", "-q", "property", "/dev/ttyACM0")
-        pc.must("bash", "-c", f"kill {board}")
-        wait_for(lambda: pc.run("rmmod", "g_serial").code == 0, "the gadget's end")
-        bench.wait_for_state("acm", "absent")
+    back, rules = _acm_cycles(bench)
     goal = f"{ACM_CYCLES} of {ACM_CYCLES}"
     yield Figure("ttyACM: there and back, nothing lost", back, "", goal, back == ACM_CYCLES)
     got = int(pc.must("stat", "-c", "%s", "/run/acm.received"))
     yield _none("  bytes that it got, though nobody sent any", got, "B")
     yield _yes("  ModemManager is told to leave it alone", "ID_MM_PORT_IGNORE=1" in rules)
+    pc.put(ECHO_RULES, _echo_rule().encode())
+    pc.must("udevadm", "control", "--reload")
+    pc.must("modprobe", "-r", "cdc_acm")
+    pc.must("modprobe", "cdc_acm")
+    pc.must("udevadm", "settle")
+    back, _ = _acm_cycles(bench)
+    yield Figure("  with the rule against echo", back, "", goal, back == ACM_CYCLES)
+    more = int(pc.must("stat", "-c", "%s", "/run/acm.received")) - got
+    yield _none("  bytes that it got then", more, "B")
 
 
 def rights(bench: LabBench) -> Iterator[Figure]:
@@ -370,6 +373,61 @@ CHECKS: dict[str, Callable[[LabBench], Iterator[Figure]]] = {
     "twins": twins,
     "journal-2": journal,
 }
+
+
+def _plug_hub(bench: LabBench) -> None:
+    """Plug in the hub; while the kernel gets to know it, it looks at no other socket."""
+    bench.qemu.plug_hub(HUB)
+    found = ("sh", "-c", "grep -qs 'USB Hub' /sys/bus/usb/devices/*/product && udevadm settle")
+    wait_for(lambda: bench.pc.run(*found).code == 0, "the hub")
+
+
+def _first_plug(bench: LabBench) -> Iterator[Figure]:
+    """Plug an adapter in for the first time: the kernel has to load its driver."""
+    ends_s = time.monotonic() + CYCLE_S
+    clocks = bench.pc.clocks()
+    before = bench.next_line("dut1") or 1
+    at_s = bench.plug(SOCKETS[0], DUT1)
+    lines = bench.wait_for_lines("dut1", before, LINES)
+    told = bench.pc.kernel_log(clocks.mono_s + at_s)
+    known_s = [entry.mono_s for entry in told if "SerialNumber: " in entry.text]
+    loaded_s = [entry.mono_s for entry in told if "new interface driver ftdi_sio" in entry.text]
+    first_s = lines[0].utc_s - clocks.utc_s - at_s
+    yield Figure("first plug -> first byte", first_s, "s", "", True)
+    load_s = loaded_s[0] - known_s[0] if loaded_s and known_s else 0.0
+    yield Figure("  of it the kernel loads the driver", load_s, "s", "", True)
+    bench.pull()
+    bench.wait_for_state("dut1", "absent")
+    time.sleep(max(0.0, ends_s - time.monotonic()))
+
+
+def _acm_cycles(bench: LabBench) -> tuple[int, str]:
+    """Let the software board come and go.
+
+    Return how often all of its lines were there, and what udev says of it.
+    """
+    pc = bench.pc
+    back, told = 0, ""
+    for n in range(1, ACM_CYCLES + 1):
+        before = bench.next_line("acm") or 1
+        pc.must("modprobe", "g_serial", *GADGET.split())
+        board = pc.start("bash", "-c", GADGET_BOARD, str(n), output="/run/acm.log")
+        lines = bench.wait_for_lines("acm", before, ACM_LINES)
+        back += lines[0].seq == before and missing(lines) == 0
+        told = pc.must("udevadm", "info", "-q", "property", "/dev/ttyACM0")
+        pc.must("bash", "-c", f"kill {board}")
+        wait_for(lambda: pc.run("rmmod", "g_serial").code == 0, "the gadget's end")
+        bench.wait_for_state("acm", "absent")
+    return back, told
+
+
+def _echo_rule() -> str:
+    """Return the rule that our udev rules leave to the user, for the software board."""
+    text = (REPO / "systemd/60-serialwatch.rules").read_text()
+    lines = re.findall(r"^#(ACTION.*cdc_acm.*\n)#(.*RUN.*\n)", text, re.MULTILINE)
+    if len(lines) != 1:
+        raise LabError("systemd/60-serialwatch.rules: no rule against echo")
+    return re.sub(r"echo \w+ \w+", f"echo {GADGET_ID}", "".join(lines[0]))
 
 
 def _plugged(bench: LabBench, socket: str) -> None:

@@ -54,9 +54,13 @@ class LabPc:
 
     def __init__(self, qemu: Qemu) -> None:
         self._qemu = qemu
-        self._link = qemu.connect("agent")
-        self._rest = b""
         self._n = 0
+        self.connect()
+
+    def connect(self) -> None:
+        """Connect to the agent, or to where it will be."""
+        self._link = self._qemu.connect("agent")
+        self._rest = b""
 
     def wait_until_up(self) -> None:
         """Wait until it has booted so far that it answers."""

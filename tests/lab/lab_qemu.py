@@ -8,7 +8,7 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,11 +50,24 @@ class Qemu:
 
     def __init__(self, image: Path, folder: Path, boards: Sequence[str]) -> None:
         self.folder = folder
-        self._trace = folder / "trace.log"
+        self._image = image
+        self._boards = tuple(boards)
+        self._adapters: dict[str, dict[str, Any]] = {}  # that are plugged in, by their names
         self._stderr = folder / "qemu.log"
-        with self._stderr.open("wb") as stderr:
+        self._starts = 0
+        self._start()
+
+    def close(self) -> None:
+        """Switch it off."""
+        self._process.kill()
+        self._process.wait()
+
+    def _start(self) -> None:
+        self._starts += 1
+        trace = self.folder / f"trace-{self._starts}.log"
+        with self._stderr.open("ab") as stderr:
             self._process = subprocess.Popen(
-                _arguments(image, folder, self._trace, boards),
+                _arguments(self._image, self.folder, trace, self._boards, self._adapters),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
@@ -67,11 +80,6 @@ class Qemu:
         except BaseException:
             self.close()
             raise
-
-    def close(self) -> None:
-        """Switch it off."""
-        self._process.kill()
-        self._process.wait()
 
     def check(self) -> None:
         """See that it runs.
@@ -100,9 +108,16 @@ class Qemu:
             time.sleep(0.02)
 
     def power_cycle(self) -> float:
-        """Cut its power for a moment; return when, as time.monotonic()."""
+        """Cut its power for a moment; return when it is back, as time.monotonic().
+
+        What is plugged in stays, connections end. (A reset of QEMU 7.2 takes minutes in the end:
+        it keeps what it has translated of the kernel, and the next one is unpacked over that.)
+        """
+        self.close()
+        for path in self.folder.glob("*.sock"):
+            path.unlink()
         at_s = time.monotonic()
-        self._command("system_reset")
+        self._start()
         return at_s
 
     def plug(self, adapter: str, board: str, port: str, serial: str) -> float:
@@ -112,10 +127,12 @@ class Qemu:
         serial number.
         """
         at_s = time.monotonic()
-        place = {"bus": "xhci.0", "port": port, "always-plugged": True}
-        self._command(
-            "device_add", driver="usb-serial", id=adapter, chardev=board, serial=serial, **place
-        )
+        device = {
+            "driver": "usb-serial", "id": adapter, "chardev": board, "serial": serial,
+            "bus": "xhci.0", "port": port, "always-plugged": True,
+        }  # fmt: skip
+        self._command("device_add", **device)
+        self._adapters[adapter] = device
         return at_s
 
     def plug_hub(self, port: str) -> None:
@@ -137,22 +154,32 @@ class Qemu:
         """
         at_s = time.monotonic()
         self._command("device_del", id=device)
+        if device in self._adapters:
+            del self._adapters[device]
+        else:  # the hub, and what is plugged into it
+            self._adapters = {
+                name: each for name, each in self._adapters.items() if "." not in each["port"]
+            }
         return at_s
 
     def resets(self) -> int:
         """Return how often its driver has reset an adapter: at an open, which empties it."""
-        return self._trace.read_bytes().count(_RESET)
+        return sum(path.read_bytes().count(_RESET) for path in self._traces())
 
     def modem_lines(self, since_s: float) -> list[ModemLines]:
         """Return what the adapters were told since a time.time(), oldest first."""
         found = []
-        for match in _SET_MODEM_LINES.finditer(self._trace.read_text(errors="replace")):
+        told = "".join(path.read_text(errors="replace") for path in self._traces())
+        for match in _SET_MODEM_LINES.finditer(told):
             at_s, value = float(match["at"]), int(match["value"], 16)
             if at_s >= since_s:
                 dtr = bool(value & _DTR) if value & _DTR << 8 else None
                 rts = bool(value & _RTS) if value & _RTS << 8 else None
                 found.append(ModemLines(at_s, dtr, rts))
         return found
+
+    def _traces(self) -> list[Path]:
+        return [self.folder / f"trace-{n}.log" for n in range(1, self._starts + 1)]
 
     def _command(self, name: str, **arguments: Any) -> Any:
         request = {"execute": name, "arguments": arguments}
@@ -170,12 +197,17 @@ class Qemu:
 
 
 def _arguments(
-    image: Path, folder: Path, trace: Path, boards: Sequence[str]
+    image: Path,
+    folder: Path,
+    trace: Path,
+    boards: Sequence[str],
+    adapters: Mapping[str, Mapping[str, Any]],
 ) -> list[str | os.PathLike[str]]:
     def listening(name: str) -> str:
         return f"socket,id={name},path={folder / name}.sock,server=on,wait=off"
 
     cables = [word for board in boards for word in ("-chardev", listening(board))]
+    plugged = [word for each in adapters.values() for word in ("-device", json.dumps(each))]
     return [
         # /dev/kvm may be there and not work (a nested guest that never starts): emulate always.
         QEMU, "-accel", "tcg,thread=multi", "-cpu", "Nehalem,+rdrand", "-smp", "2", "-m", "1024",
@@ -191,4 +223,5 @@ def _arguments(
         "-device", "qemu-xhci,id=xhci,addr=8",
         "-trace", "usb_serial_handle_control", "-D", trace,
         *cables,
+        *plugged,
     ]  # fmt: skip

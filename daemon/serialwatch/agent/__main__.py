@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -36,6 +37,7 @@ def main() -> int:
     sock.setblocking(False)
     # Capture goes first where the cores are few, and we never interrupt it; skills inherit that.
     with contextlib.suppress(OSError):
+        resource.setrlimit(resource.RLIMIT_NICE, (0, 0))  # the core may have one, for the opener
         os.nice(NICE)
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     asyncio.run(serve(sock, os.environ))

@@ -40,6 +40,11 @@ def cut(request: web.Request) -> None:
         request.transport.abort()
 
 
+def has_left(request: web.Request) -> bool:
+    """Tell whether whoever asked has closed the connection."""
+    return request.transport is None or request.transport.is_closing()
+
+
 async def goodbye(ws: web.WebSocketResponse) -> None:
     """Tell a client that the daemon stops, and wait a moment for its answer."""
     try:

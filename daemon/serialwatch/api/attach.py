@@ -1,7 +1,8 @@
 """Attached clients: many watch a port, one may type, and none can hold the others up.
 
 A client gets binary messages (bytes of the board) and JSON ones of one key each: `hello`, `state`,
-`lag` (bytes it was too slow for), `lease`, `marker`, `incident`, `error`. It sends binary ones
+`lag` (bytes it was too slow for), `lease`, `marker`, `incident`, `error`, and `done` when a break
+was sent or lines were set for it. It sends binary ones
 (bytes for the board) and `steal`, `lease`, `break`, `lines`, `marker`.
 """
 
@@ -10,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, TypeVar
@@ -29,6 +31,7 @@ from serialwatch.api.bench import (
     port_to_json,
 )
 from serialwatch.api.lease import Holder, Lease, LeaseChange
+from serialwatch.api.paced_send import PacedSend
 from serialwatch.api.rights import Right
 from serialwatch.records import Incident, Marker
 from serialwatch.wire import Json, incident_to_json, iso, show
@@ -59,7 +62,8 @@ class Consoles:
         self._bench = bench
         self._limits = limits
         self._clients: dict[str, list[Attached]] = {}  # by port, oldest first
-        self._leases: dict[str, Lease] = {}  # of ports that have clients
+        self._leases: dict[str, Lease] = {}  # of ports that have clients or are sent to
+        self._sends: dict[str, PacedSend] = {}  # by port: what is being sent at the board's pace
         self._sockets: set[web.WebSocketResponse] = set()
         self._ids = count(1)
 
@@ -69,9 +73,13 @@ class Consoles:
             if lost := client.backlog.put(data):
                 self._bench.lost_at_client(port, lost)
             client.more.set()
+        if (send := self._sends.get(port)) is not None:
+            send.on_bytes(data)
 
     def on_state(self, port: str) -> None:
         """Tell the clients of a port how it stands now."""
+        if (send := self._sends.get(port)) is not None:
+            send.on_state()
         if port not in self._clients:
             return
         if (view := self._bench.port(port)) is not None:
@@ -92,6 +100,41 @@ class Consoles:
         """Return who has the write lease of a port, None if nobody has."""
         lease = self._leases.get(port)
         return None if lease is None or lease.holder is None else lease.holder.who
+
+    def refusal_to_send(self, port: str, who: Who) -> BenchError | None:
+        """Return why nothing may be sent past whoever types or sends now, None if it may."""
+        if (send := self._sends.get(port)) is not None:
+            words = f"{send.who.user} (pid {send.who.pid}) is sending to {port}"
+            return BenchError("not_now", words, "wait until that is done")
+        if (writer := self.writer(port)) is None or writer.uid == who.uid:
+            return None
+        return BenchError(
+            "not_now",
+            f"{writer.user} (pid {writer.pid}) is typing on {port}",
+            "wait until they have left, or take the lease with `serialwatch attach --steal`",
+        )
+
+    @contextmanager
+    def sending(self, send: PacedSend) -> Iterator[None]:
+        """Keep everybody else from typing in between while something is sent bit by bit.
+
+        The lease is taken, unless whoever sends has it already; whoever steals it ends the send.
+        """
+        port = send.port
+        if (refusal := self.refusal_to_send(port, send.who)) is not None:
+            raise refusal
+        lease = self._leases.setdefault(port, Lease())
+        holder = Holder(next(self._ids), send.who)
+        self._sends[port] = send
+        if lease.holder is None and lease.take(holder):
+            self._tell_lease(port, "taken", None)
+        try:
+            yield
+        finally:
+            del self._sends[port]
+            if lease.release(holder.client):
+                self._tell_lease(port, "released", holder)
+            self._forget(port)
 
     def attached(self, port: str) -> list[Json]:
         """Return who is attached to a port, as `GET /v1/ports` has it."""
@@ -127,7 +170,9 @@ class Consoles:
         return ws
 
     async def close(self) -> None:
-        """Send every client away: the daemon stops."""
+        """Send every client away and send nothing more: the daemon stops."""
+        for send in self._sends.values():
+            send.stop("the daemon stops")
         async with asyncio.TaskGroup() as tasks:
             for ws in self._sockets:
                 tasks.create_task(goodbye(ws), name="attach goodbye")
@@ -159,9 +204,14 @@ class Consoles:
             clients.remove(client)
         self._release(client, "released")
         client.audit_typed(self._bench)
-        if not clients:
-            self._clients.pop(client.port, None)
-            self._leases.pop(client.port, None)
+        self._forget(client.port)
+
+    def _forget(self, port: str) -> None:
+        """Keep nothing of a port that nobody watches or sends to."""
+        if not self._clients.get(port):
+            self._clients.pop(port, None)
+            if port not in self._sends:
+                self._leases.pop(port, None)
 
     async def _talk(
         self, client: Attached, ws: web.WebSocketResponse, request: web.Request, wish: AttachWish
@@ -249,6 +299,7 @@ class Consoles:
                 entry = _entry(client, "break", {"seconds": f"{duration_s:g}"})
                 sending = self._bench.send_break(client.port, float(duration_s))
                 await self._done(client, entry, sending)
+                client.tell("done", {"break": duration_s})
             case {"lines": dict(lines)} if _are_lines(lines):
                 await self._take_lease(client)
                 detail = {str(name): "on" if on else "off" for name, on in lines.items()}
@@ -256,6 +307,7 @@ class Consoles:
                     client.port, dtr=lines.get("dtr"), rts=lines.get("rts")
                 )
                 await self._done(client, _entry(client, "lines", detail), setting)
+                client.tell("done", {"lines": lines})
             case {"marker": {"text": str() as words}} if words.strip():
                 await self._mark(client, show(words.strip()[:MAX_MARK].encode(errors="replace")))
             case _:
@@ -280,6 +332,8 @@ class Consoles:
         before = lease.holder
         if steal:
             lease.steal(client.holder)
+            if (send := self._sends.get(client.port)) is not None:
+                send.stop(f"{client.who.user} (pid {client.who.pid}) has taken over {client.port}")
         elif not lease.take(client.holder) and before is not None:
             raise BenchError(
                 "not_now",

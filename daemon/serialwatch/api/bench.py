@@ -21,6 +21,7 @@ ErrorCode = Literal[
     "not_now",  # 409: the port is not up, the incident is resolved already, ...
     "bad_request",  # 400
     "failed",  # 502: the device or the disk did not do it
+    "echo_mismatch",  # 502: the board did not show what was sent to it
 ]
 
 
@@ -95,6 +96,8 @@ class PortView:
     others: str = ""  # programs that have the open device open too: they take bytes
     board: str = ""  # that is on it, as the configuration says
     host_messages: Sequence[HostMessage] = ()  # what the PC's kernel said of it lately
+    modem_lines: Mapping[str, bool] = field(default_factory=dict)  # while it is silent
+    is_stopped: bool = False  # the last byte sent to it is XOFF
 
 
 @dataclass(frozen=True, slots=True)

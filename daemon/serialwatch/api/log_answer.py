@@ -9,9 +9,12 @@ from functools import partial
 from aiohttp import web
 
 from serialwatch.api.answers import ending
-from serialwatch.api.bench import Bench, BenchError
+from serialwatch.api.bench import Bench, BenchError, ErrorCode
 from serialwatch.api.logs import (
+    FIRST_LINES,
+    PAGE_LINES,
     LogQuery,
+    PlaceError,
     fresh_page,
     from_marker,
     last_complete,
@@ -43,19 +46,29 @@ class LogAnswer:
         name, wanted = request.match_info["port"], _query(request)
         saved = await self._bench.render(lambda: self._open(name))
         state = self._bench.log_dir.parent
-        wanted = await self._bench.render(partial(from_marker, wanted, state, name))
-        end, lines = await self._bench.render(lambda: (last_complete(saved), select(saved, wanted)))
+        try:
+            wanted = await self._bench.render(partial(from_marker, wanted, state, name))
+            lines = await self._bench.render(partial(select, saved, wanted))
+        except PlaceError as exc:
+            code: ErrorCode = "failed" if exc.is_failure else "not_found"
+            raise BenchError(code, f"{name}: {exc}") from exc
+        except OSError as exc:
+            raise BenchError("failed", f"{name}: cannot be read: {exc.strerror}") from exc
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         response.enable_chunked_encoding()
         await response.prepare(request)
+        is_followed = "follow" in request.query
+        end = await self._bench.render(partial(last_complete, saved)) if is_followed else 0
+        most = FIRST_LINES
         with ending(request):
-            while (page := await self._bench.render(lambda: next_page(lines))) is not None:
+            while page := await self._bench.render(partial(next_page, lines, most=most)):
                 end = max(end, page.last)
                 await _write(response, page.rows + page.partial)
+                most = PAGE_LINES
                 if self._is_stopping or _has_left(request):
                     break
-            if "follow" in request.query:
-                await self._follow(request, response, saved, end, wanted.text)
+            if is_followed:
+                await self._follow(request, response, saved, end, wanted)
             await response.write_eof()
         return response
 
@@ -72,12 +85,12 @@ class LogAnswer:
         response: web.StreamResponse,
         saved: PortLog,
         end: int,
-        text: bytes,
+        wanted: LogQuery,
     ) -> None:
         """Write what comes after line `end` until the client leaves or the daemon stops."""
         unfinished = b""
         while not self._is_stopping and not _has_left(request):
-            page = await self._bench.render(partial(fresh_page, saved, end + 1, text))
+            page = await self._bench.render(partial(fresh_page, saved, end + 1, wanted))
             fresh = page.rows if page.partial == unfinished else page.rows + page.partial
             unfinished = page.partial
             await _write(response, fresh)
@@ -104,7 +117,9 @@ def no_port(bench: Bench, name: str) -> BenchError:
 
 def _query(request: web.Request) -> LogQuery:
     query = request.query
-    known_only(query, {"first", "last", "n", "since", "until", "boot", "grep", "marker", "follow"})
+    known_only(
+        query, {"first", "last", "n", "since", "until", "boot", "grep", "marker", "boots", "follow"}
+    )
     wanted = LogQuery(
         first=whole(query, "first", 0),
         last=whole(query, "last", 0),
@@ -114,6 +129,7 @@ def _query(request: web.Request) -> LogQuery:
         boot=whole(query, "boot", -(2**31)),
         text=encoded(query.get("grep", "")),
         marker=query.get("marker", ""),
+        has_boots=whole(query, "boots", 0) != 0,
     )
     if "follow" in query and (wanted.last is not None or wanted.until_utc_ns is not None):
         raise BenchError("bad_request", "a log is followed without an end: no last, no until")

@@ -10,13 +10,23 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from serialwatch.api.bench import BenchError
-from serialwatch.records import Line
-from serialwatch.wire import Json, iso, show
+from serialwatch.line import Line
+from serialwatch.spelling import Json, iso, show
 
-MAX_NEWEST = 100_000  # lines that "the newest n" may hold in memory
+MAX_HELD = 10_000  # lines that a search from the end holds in memory
 PAGE_BYTES = 128 * 1024  # of JSON, about; one turn of the render thread
 PAGE_LINES = 1000
+FIRST_LINES = 20  # of the first page: it should be there at once
+_REST = 32  # stretches of some 64 KiB that one turn looks through at most
+_READ = 8  # stretches that take as long as to read the lines of one
+
+
+class PlaceError(Exception):
+    """There is no such boot or marker; if `is_failure`, that cannot be looked up."""
+
+    def __init__(self, message: str, *, is_failure: bool = False) -> None:
+        super().__init__(message)
+        self.is_failure = is_failure
 
 
 class SavedLog(Protocol):
@@ -31,17 +41,29 @@ class SavedLog(Protocol):
         last: int | None = None,
         limit: int | None = None,
         reverse: bool = False,
+        has_boots: bool = True,
     ) -> Iterator[Line]:
-        """Return lines in order of their numbers, or against it."""
+        """Return lines in order of their numbers, or against it; without boots that is sooner."""
 
     def bounds(self) -> tuple[int, int] | None:
         """Return the first and the last number, that of an unfinished line too; None if empty."""
 
+    def stretches(
+        self, words: Sequence[bytes], first: int, last: int, reverse: bool = False
+    ) -> Iterator[tuple[int, int, bool]]:
+        """Yield (first line, last line, whether one of `words` may stand there), side by side."""
+
+    def newest_from(self, last: int, count: int) -> int:
+        """Return the first of the newest `count` lines up to line `last`."""
+
     def seq_at(self, utc_ns: int) -> int | None:
         """Return the first line at or after a time."""
 
-    def boots(self) -> Sequence[tuple[int, int, int]]:
-        """Return (number, first line, time) of each boot, oldest first."""
+    def boot_range(self, wanted: int) -> tuple[int, int | None] | None:
+        """Return first and last line of a boot (0: the newest), None if it is not there."""
+
+    def boot_numbers(self) -> tuple[int, int] | None:
+        """Return the numbers of the oldest and the newest boot, None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +78,7 @@ class LogQuery:
     boot: int | None = None  # 0: the current one, -1: the one before
     text: bytes = b""  # lines that hold it
     marker: str = ""  # from that one on: its number, or a part of its text
+    has_boots: bool = True  # False: the boot of a line may be 0, which is sooner known
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,32 +90,34 @@ class Page:
     partial: bytes  # the unfinished line at the end of the log as a row; b"" if there is none
 
 
-def select(log: SavedLog, query: LogQuery) -> Iterator[Line]:
+def select(log: SavedLog, query: LogQuery) -> Iterator[Line | None]:
     """Return the lines that `query` asks for, oldest first.
 
+    A None comes after some milliseconds of search in vain: others may have their turn.
+
     Raises:
-        BenchError: there is no such boot.
+        PlaceError: there is no such boot.
 
     """
     first, last = _range(log, query)
     if first > last:
         return iter(())
-    if query.newest is None:
-        return _holding(log.lines(first=first, last=last), query.text)
-    newest = min(query.newest, MAX_NEWEST)
+    if query.newest == 0:
+        return iter(())
     if query.text:
-        found = _holding(log.lines(first=first, last=last, reverse=True), query.text)
-        lines = list(islice(found, newest))
-    else:
-        lines = list(log.lines(first=first, last=last, limit=newest, reverse=True))
-    return reversed(lines)
+        if query.newest is None:
+            return _search(log, first, last, query)
+        return _newest_holding(log, first, last, query, query.newest)
+    if query.newest is not None:
+        first = max(first, log.newest_from(last, query.newest))
+    return log.lines(first=first, last=last, has_boots=query.has_boots)
 
 
 def from_marker(query: LogQuery, state: Path, port: str) -> LogQuery:
     """Return `query` with the first line that its marker asks for. Blocks for the database.
 
     Raises:
-        BenchError: there is no such marker.
+        PlaceError: there is no such marker.
 
     """
     if not query.marker:
@@ -108,12 +133,11 @@ def from_marker(query: LogQuery, state: Path, port: str) -> LogQuery:
             lambda db: (find_marker(db, port, query.marker), load_markers(db, port, limit=5)),
         )
     except StoreError as exc:
-        raise BenchError("failed", f"markers cannot be looked up: {exc}") from exc
+        raise PlaceError(f"markers cannot be looked up: {exc}", is_failure=True) from exc
     if found is None:
         newest = "; ".join(f"{each.id} {show(each.text.encode())!r}" for each in known)
-        raise BenchError(
-            "not_found",
-            f"no marker {query.marker!r} of {port}: "
+        raise PlaceError(
+            f"no marker {query.marker!r}: "
             + (f"the newest are {newest}" if newest else "it has none"),
         )
     return replace(query, first=max(found.seq, query.first or 0), marker="")
@@ -136,13 +160,17 @@ def line_to_json(line: Line) -> Json:
     return body
 
 
-def next_page(lines: Iterator[Line], text: bytes = b"") -> Page | None:
+def next_page(
+    lines: Iterator[Line | None], text: bytes = b"", most: int = PAGE_LINES
+) -> Page | None:
     """Take some lines, keep those that hold `text`; None at the end."""
     rows: list[bytes] = []
     partial = b""
     size = last = looked_at = 0
-    for line in islice(lines, PAGE_LINES):
+    for line in islice(lines, most):
         looked_at += 1
+        if line is None:
+            break
         if not line.is_complete:
             partial = _row(line) if text in line.raw else b""
             continue
@@ -155,10 +183,11 @@ def next_page(lines: Iterator[Line], text: bytes = b"") -> Page | None:
     return Page(b"".join(rows), last, partial) if looked_at else None
 
 
-def fresh_page(saved: SavedLog, first: int, text: bytes) -> Page:
+def fresh_page(saved: SavedLog, first: int, wanted: LogQuery) -> Page:
     """Look at the log again and take lines from `first` on."""
     saved.refresh()
-    return next_page(saved.lines(first=first), text) or Page(b"", 0, b"")
+    lines = saved.lines(first=first, has_boots=wanted.has_boots)
+    return next_page(lines, wanted.text) or Page(b"", 0, b"")
 
 
 def last_complete(saved: SavedLog) -> int:
@@ -166,7 +195,7 @@ def last_complete(saved: SavedLog) -> int:
     bounds = saved.bounds()
     if bounds is None:
         return 0
-    newest = next(saved.lines(first=bounds[1], last=bounds[1]), None)
+    newest = next(saved.lines(first=bounds[1], last=bounds[1], has_boots=False), None)
     return bounds[1] if newest is None or newest.is_complete else bounds[1] - 1
 
 
@@ -174,8 +203,41 @@ def _row(line: Line) -> bytes:
     return json.dumps(line_to_json(line), separators=(",", ":")).encode() + b"\n"
 
 
-def _holding(lines: Iterator[Line], text: bytes) -> Iterator[Line]:
-    return (line for line in lines if text in line.raw) if text else lines
+def _search(
+    log: SavedLog, first: int, last: int, query: LogQuery, *, reverse: bool = False
+) -> Iterator[Line | None]:
+    """Yield the lines that hold the text, and None after a while in vain."""
+    looked_at, text = 0, query.text
+    for low, high, may_be in log.stretches([text.lower()], first, last, reverse):
+        if may_be:
+            lines = log.lines(low, high, reverse=reverse, has_boots=query.has_boots)
+            yield from (line for line in lines if text in line.raw)
+        looked_at += _READ if may_be else 1
+        if looked_at >= _REST:
+            looked_at = 0
+            yield None
+
+
+def _newest_holding(
+    log: SavedLog, first: int, last: int, query: LogQuery, newest: int
+) -> Iterator[Line | None]:
+    """Yield the newest lines that hold the text, found from the end."""
+    held: list[Line] = []
+    count, oldest = 0, last
+    for line in _search(log, first, last, query, reverse=True):
+        if line is None:
+            yield None
+            continue
+        count, oldest = count + 1, line.seq
+        if count <= MAX_HELD:
+            held.append(line)
+        if count == newest:
+            break
+    if count <= MAX_HELD:
+        yield from reversed(held)
+        return
+    held.clear()
+    yield from _search(log, oldest, last, query)
 
 
 def _range(log: SavedLog, query: LogQuery) -> tuple[int, int]:
@@ -194,20 +256,19 @@ def _range(log: SavedLog, query: LogQuery) -> tuple[int, int]:
     if query.until_utc_ns is not None and (after := log.seq_at(query.until_utc_ns + 1)) is not None:
         last = min(last, after - 1)
     if query.boot is not None:
-        boot_first, boot_last = _boot_range(log.boots(), query.boot)
+        boot_first, boot_last = _boot_range(log, query.boot)
         first = max(first, boot_first)
         last = last if boot_last is None else min(last, boot_last)
     return first, last
 
 
-def _boot_range(boots: Sequence[tuple[int, int, int]], wanted: int) -> tuple[int, int | None]:
-    if not boots:
-        raise BenchError("not_found", "no boot was seen in this log")
-    number = boots[-1][0] + wanted if wanted <= 0 else wanted
-    for index, (boot, seq, _) in enumerate(boots):
-        if boot == number:
-            last = boots[index + 1][1] - 1 if index + 1 < len(boots) else None
-            return seq, last
-    raise BenchError(
-        "not_found", f"no boot #{number} in this log: it has #{boots[0][0]} to #{boots[-1][0]}"
-    )
+def _boot_range(log: SavedLog, wanted: int) -> tuple[int, int | None]:
+    found = log.boot_range(wanted)
+    if found is not None:
+        return found
+    numbers = log.boot_numbers()
+    if numbers is None:
+        raise PlaceError("no boot was seen in this log")
+    oldest, newest = numbers
+    number = newest + wanted if wanted <= 0 else wanted
+    raise PlaceError(f"no boot #{number} in this log: it has #{oldest} to #{newest}")

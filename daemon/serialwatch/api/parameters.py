@@ -10,10 +10,13 @@ from typing import Any
 from aiohttp import web
 
 from serialwatch.api.bench import BenchError
+from serialwatch.api.paced_send import Pace
 from serialwatch.wire import Json, utc_ns
 
 BODY_LIMIT_S = 10.0
 MAX_SEND = 64 * 1024  # bytes a request
+PACE_KEYS = ("delay_char_ms", "delay_line_ms", "wait_echo")
+MAX_DELAY_MS = 60_000
 
 
 def known_only(given: Mapping[str, Any], known: Collection[str]) -> None:
@@ -69,9 +72,28 @@ async def body_of(request: web.Request, known: Collection[str]) -> Json:
     return body
 
 
+def pace_of(body: Json) -> Pace | None:
+    """Return at which pace something is to be sent, None: all at once."""
+    if not any(key in body for key in PACE_KEYS):
+        return None
+    waits = body.get("wait_echo", False)
+    if not isinstance(waits, bool):
+        raise BenchError("bad_request", f"wait_echo must be true or false, not {waits!r}")
+    return Pace(_delay_s(body, "delay_char_ms"), _delay_s(body, "delay_line_ms"), waits)
+
+
+def _delay_s(body: Json, name: str) -> float:
+    delay_ms = body.get(name, 0)
+    is_number = isinstance(delay_ms, int | float) and not isinstance(delay_ms, bool)
+    if not is_number or not 0 <= delay_ms <= MAX_DELAY_MS:
+        words = f"{name} must be milliseconds up to {MAX_DELAY_MS}, not {delay_ms!r}"
+        raise BenchError("bad_request", words)
+    return float(delay_ms) / 1000
+
+
 def bytes_to_send(body: Json) -> bytes:
     """Return what {"text": …} or {"hex": …} stands for: exactly that, nothing is added."""
-    match body:
+    match {key: value for key, value in body.items() if key not in PACE_KEYS}:
         case {"text": str() as text, **rest} if not rest:
             data = encoded(text)
         case {"hex": str() as digits, **rest} if not rest:

@@ -12,7 +12,7 @@ import json
 
 from aiohttp import web
 
-from serialwatch.api.answers import ending
+from serialwatch.api.answers import ending, has_left
 from serialwatch.api.attach import Consoles, audited
 from serialwatch.api.bench import AuditEntry, Bench, BenchError, Loan, PortView
 from serialwatch.api.caller import Caller
@@ -75,7 +75,7 @@ class ReleaseRoute:
             with ending(request):
                 await response.prepare(request)
                 await _write(response, first)
-                while not (_has_left(request) or self._is_stopping or loan.ended.is_set()):
+                while not (has_left(request) or self._is_stopping or loan.ended.is_set()):
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(LOOK_S):
                             await loan.ended.wait()
@@ -107,10 +107,6 @@ def _words(body: Json) -> str:
         raise BenchError("bad_request", "command must be text")
     words = show(command.strip()[:MAX_COMMAND].encode(errors="replace"))
     return f"`{words}`" if words else "another program"
-
-
-def _has_left(request: web.Request) -> bool:
-    return request.transport is None or request.transport.is_closing()
 
 
 async def _write(response: web.StreamResponse, row: Json) -> None:

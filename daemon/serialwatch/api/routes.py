@@ -7,12 +7,12 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from aiohttp import WSMsgType, web
 
-from serialwatch.api.answers import cut, ending, goodbye
+from serialwatch.api.answers import cut, ending, goodbye, has_left
 from serialwatch.api.ask import AskRoute
 from serialwatch.api.attach import AttachWish, Consoles, audited, marker_to_json
 from serialwatch.api.bench import (
@@ -22,19 +22,23 @@ from serialwatch.api.bench import (
     IncidentFilter,
     IncidentView,
     PortView,
+    Who,
     port_to_json,
 )
 from serialwatch.api.caller import Caller
 from serialwatch.api.events import Event, Events
 from serialwatch.api.log_answer import LogAnswer, no_port
 from serialwatch.api.memories import MemoryRoutes
+from serialwatch.api.paced_send import Pace, PacedSend
 from serialwatch.api.parameters import (
+    PACE_KEYS,
     body_of,
     bytes_to_send,
     encoded,
     known_only,
     moment,
     one_of,
+    pace_of,
     whole,
 )
 from serialwatch.api.release import ReleaseRoute
@@ -229,21 +233,37 @@ class Routes:
 
     async def _send(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         port = self._port(request.match_info["port"])
-        body = await body_of(request, {"text", "hex"})
+        body = await body_of(request, {"text", "hex", *PACE_KEYS})
+        pace = pace_of(body)
         data = bytes_to_send(body)
         if not port.may_write:
             raise BenchError("not_allowed", f"the configuration of {port.name} forbids writing")
-        writer = self._consoles.writer(port.name)
-        if writer is not None and writer.uid != caller.who.uid:
-            raise BenchError(
-                "not_now",
-                f"{writer.user} (pid {writer.pid}) is typing on {port.name}",
-                "wait until they have left, or take the lease with `serialwatch attach --steal`",
-            )
-        detail = {"hex": data[:256].hex()}
-        entry = AuditEntry(caller.who, "send", port.name, len(data), detail, "ok")
+        if (refusal := self._consoles.refusal_to_send(port.name, caller.who)) is not None:
+            raise refusal
+        if pace is not None:
+            return await self._send_at_pace(request, port.name, caller.who, data, pace)
+        entry = _send_entry(caller.who, port.name, data)
         seq = await audited(self._bench, entry, self._bench.write(port.name, data, "send"))
         return _json({"port": port.name, "bytes": len(data), "before_seq": seq})
+
+    async def _send_at_pace(
+        self, request: web.Request, port: str, who: Who, data: bytes, pace: Pace
+    ) -> web.StreamResponse:
+        """Send bit by bit; it ends when whoever asked goes away."""
+        send = PacedSend(self._bench, port, who, data, pace)
+        result = "stopped half way"
+        try:
+            with self._consoles.sending(send):
+                seq = await send.run(lambda: has_left(request))
+            result = "ok"
+        except BenchError as exc:
+            result = exc.message
+            raise
+        finally:
+            entry = _send_entry(who, port, data)
+            self._bench.audit(replace(entry, bytes=send.sent_bytes, result=result))
+        body = {"port": port, "bytes": len(data), "before_seq": seq}
+        return _json(body | ({"echoed": send.echoed} if pace.waits_for_echo else {}))
 
     async def _reset(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         port = self._port(request.match_info["port"])
@@ -337,6 +357,10 @@ def incident_view_to_json(view: IncidentView) -> Json:
         "revisions": view.revisions,
         "on_disk": view.is_on_disk,
     }
+
+
+def _send_entry(who: Who, port: str, data: bytes) -> AuditEntry:
+    return AuditEntry(who, "send", port, len(data), {"hex": data[:256].hex()}, "ok")
 
 
 def _json(body: Json) -> web.Response:

@@ -47,6 +47,7 @@ _STATUS: dict[ErrorCode, int] = {
     "not_found": 404,
     "not_now": 409,
     "failed": 502,
+    "echo_mismatch": 502,
 }
 
 

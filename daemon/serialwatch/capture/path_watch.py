@@ -33,6 +33,7 @@ IDENTITY_S = 1.0  # between two looks whether a path still leads to what is open
 HUNG_S = 2.0  # a look that takes longer holds up the others no more
 SAFETY_S = 5.0  # between two looks though the kernel tells what comes; if it does not: PRESENCE_S
 SETTLE_S = 0.01  # between two looks while a folder changes all the time
+SAME_TIME_NS = 100_000_000  # times of nodes go in steps of some ms; this is far more than one
 
 _IN_CREATE = 0x100
 _IN_MOVED_TO = 0x80
@@ -127,13 +128,16 @@ class OpenedPath:
         """Tell whether the device is another one than at the first call."""
         if self._known is None:
             self._known = identify(self._opened, self._sysfs)
+        looked_ns = time.time_ns()
         node = _node_at(self._path)
         if node is not None and node == self._node:
             return False  # a node that is made anew has another time, if not another inode
         self._node = None
         now = identify(self._path, self._sysfs)
         if now == self._known:
-            self._node = node
+            # One that was made just now could be made anew at the same time, as far as that shows.
+            if node is not None and looked_ns - node[3] > SAME_TIME_NS:
+                self._node = node
             return False
         own = identify(self._opened, self._sysfs)
         if own != self._known:

@@ -23,6 +23,7 @@ from serialwatch_drivers.device import parse_device
 from serialwatch_drivers.find import find_opener
 from serialwatch_drivers.identity import DEV, SYSFS, Identified
 from serialwatch_drivers.port import (
+    ModemLines,
     Opener,
     Port,
     PortError,
@@ -31,6 +32,7 @@ from serialwatch_drivers.port import (
     PortOptions,
     PortWriteError,
     UartCounters,
+    WithModemLines,
 )
 
 log = logging.getLogger(__name__)
@@ -47,8 +49,10 @@ RIGHTS_S = 2.0  # udev sets group and mode of a device some time after it has ap
 RIGHTS_RETRY_S = 0.1
 POLL_S = 1.0  # between two readings of the error counters
 CALM_POLL_S = 5.0  # the same for a port that has none
-POLL_SLOT_S = 0.05  # readings of many ports fall into the same turns of the loop
+POLL_SLOT_S = 0.05  # readings of many ports fall into the same turns of the loop,
+CALM_SLOT_S = 1.0  # the more so those that find nothing
 POLL_LIMIT_S = 5.0
+SILENT_NS = 10_000_000_000  # of a port that is silent for so long the modem lines are looked at
 CLOSE_LIMIT_S = 5.0
 FLAPS = 10  # losses within `FLAP_S`: the port is flapping
 FLAP_S = 30.0
@@ -107,6 +111,7 @@ class Reader:
         self.boot = 0  # for the index
         self.port: Port | None = None
         self.beat_s = 0.0  # loop time of the last sign of life of an open port
+        self.last_sent = b""  # byte
         self._options = options
         self._is_auto = eol == "auto"
         self._eol: Eol = "cr" if eol == "cr" else "lf"
@@ -122,10 +127,13 @@ class Reader:
         self._gathered_bytes = 0
         self._gathered_from_ns = 0
         self._gather_end: asyncio.TimerHandle | None = None
+        self._lines: ModemLines | None = None  # as they stood in the silence
+        self._lines_after_ns = -1  # after this last byte
         self._shown = (0, 0)  # the unfinished line as it was shown: number, size
         self._lost: asyncio.Future[str] | None = None  # of the open port; its result says why
         self._losses: deque[float] = deque(maxlen=FLAPS)
         self._is_flapping = False
+        self._was_lost = False
         self._down_since_s = time.monotonic()
         self._appeared_s = -RIGHTS_S  # when the device was there again
         self._tries = 0  # since the port was up
@@ -139,6 +147,12 @@ class Reader:
     def can_vanish(self) -> bool:
         """Whether a loss is a fault: a program or a file may end."""
         return self._scheme in (*_TTYS, *_REMOTE)
+
+    @property
+    def modem_lines(self) -> ModemLines | None:
+        """How the modem lines stand while the port is silent; None: not known, or it is not."""
+        is_silent = self.port is not None and self._lines_after_ns == self._last_mono_ns
+        return self._lines if is_silent else None
 
     @property
     def _scheme(self) -> str:
@@ -169,6 +183,7 @@ class Reader:
 
     def take_back(self) -> None:
         """Note that `keep_open` begins again."""
+        self._tries = 0
         self._set_state("opening")
 
     def number_from(self, seq: int, boot: int) -> None:
@@ -234,6 +249,7 @@ class Reader:
             raise
         finally:
             self.stats.tx_bytes[source] = self.stats.tx_bytes.get(source, 0) + sent
+            self.last_sent = data[:sent][-1:] or self.last_sent
 
     async def set_lines(self, *, dtr: bool | None = None, rts: bool | None = None) -> None:
         """Set modem lines; None leaves one alone.
@@ -369,11 +385,10 @@ class Reader:
                 opener = self._open_device or find_opener(self.device)
                 port = await opener(self.device, self._options, self._on_bytes, self._on_lost)
             except PortOpenError as exc:
+                self._count_open(exc.kind)
                 if exc.kind == "denied" and time.monotonic() - self._appeared_s < RIGHTS_S:
                     await asyncio.sleep(RIGHTS_RETRY_S)
                     continue
-                if exc.kind != "absent" or refused != "absent":
-                    self._count_open(exc.kind)
                 if exc.kind != refused:
                     wait_s = BUSY_WAIT_S if exc.kind == "busy" else FIRST_WAIT_S
                 refused = exc.kind
@@ -419,8 +434,9 @@ class Reader:
     async def _serve(self, port: Port) -> None:
         """Return when the port is lost."""
         self.port = port
-        if self.stats.opens["ok"] > 1:
+        if self._was_lost:  # and not lent, or closed to be read in another way
             self.stats.reconnects += 1
+            self._was_lost = False
         if not self._is_flapping:
             self._set_up(port)
         assert self._lost is not None
@@ -457,6 +473,7 @@ class Reader:
     def _note_loss(self, problem: str) -> None:
         now_s = self._down_since_s = time.monotonic()
         self._tries = 0
+        self._was_lost = True
         self._losses.append(now_s)
         if len(self._losses) == FLAPS and now_s - self._losses[0] <= FLAP_S:
             self._is_flapping = True
@@ -479,12 +496,14 @@ class Reader:
     async def _poll(self, port: Port) -> None:
         """Each second, read the error counters and see whether the port is steady."""
         opened_s = time.monotonic()
+        self._lines_after_ns = -1
         before: UartCounters | None = None
         loop = asyncio.get_running_loop()
         every_s = POLL_S
         while True:
             self.beat_s = loop.time()
-            await asyncio.sleep(every_s - self.beat_s % POLL_SLOT_S)
+            slot_s = CALM_SLOT_S if every_s == CALM_POLL_S else POLL_SLOT_S
+            await asyncio.sleep(every_s - self.beat_s % slot_s)
             if self._is_flapping and time.monotonic() - opened_s >= STEADY_S:
                 self._is_flapping = False
                 self._losses.clear()
@@ -496,10 +515,22 @@ class Reader:
                     counters = await port.counters()
                 if counters is None and not self._is_flapping:
                     every_s = CALM_POLL_S
+                await self._look_at_lines(port, opened_s)
             if counters is not None:
                 self._count_errors(before or counters, counters)
                 before = counters
                 self._sink.on_counters(self, counters)
+
+    async def _look_at_lines(self, port: Port, opened_s: float) -> None:
+        """Once in each silence: a board that waits for CTS or XON is none that hangs."""
+        last_ns = self._last_mono_ns
+        silent_ns = time.monotonic_ns() - max(last_ns, round(opened_s * 1e9))
+        if silent_ns < SILENT_NS or self._lines_after_ns == last_ns:
+            return
+        if isinstance(port, WithModemLines):
+            async with asyncio.timeout(POLL_LIMIT_S):
+                self._lines = await port.modem_lines()
+            self._lines_after_ns = last_ns
 
     def _count_errors(self, before: UartCounters, now: UartCounters) -> None:
         for field in fields(UartCounters):

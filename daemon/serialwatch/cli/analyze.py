@@ -24,8 +24,8 @@ from serialwatch.bundled import bundled_dir, search_path
 from serialwatch.cli.errors import WRONG_USE
 from serialwatch.cli.options import json_option
 from serialwatch.cli.rules_load import load_installed, matcher_of
-from serialwatch.cli.show_analysis import counted, show_faults, show_report, shown_name
-from serialwatch.cli.tables import console, safe, shorten
+from serialwatch.cli.show_analysis import show_faults, show_report, shown_name
+from serialwatch.cli.tables import console, counted, safe, shorten
 from serialwatch.cli.waiting import told_while_waiting
 from serialwatch.records import SEVERITIES, Severity
 from serialwatch.saved.analysis import Analysis, most_severe, read_log, report_on

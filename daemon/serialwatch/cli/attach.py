@@ -236,8 +236,9 @@ class _Attachment:
             if self._asks_break:
                 self._asks_break = False
                 if key in "yY":
-                    self._queue(json.dumps({"break": BREAK_S}))
-                self._view.say("break sent" if key in "yY" else "no break")
+                    self._queue(json.dumps({"break": BREAK_S}))  # the daemon tells when it is sent
+                else:
+                    self._view.say("no break")
             elif self._asks_line:
                 self._set_line(key)
             elif self._mark is not None:
@@ -247,7 +248,6 @@ class _Attachment:
         line, self._asks_line = self._asks_line, ""
         if key in "01":
             self._queue(json.dumps({"lines": {line: key == "1"}}))
-            self._view.say(f"{line.upper()} set {'on' if key == '1' else 'off'}")
         else:
             self._view.say(f"{line.upper()} is left as it is")
 

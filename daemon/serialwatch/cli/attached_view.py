@@ -94,7 +94,10 @@ class AttachedView:
 
     def control(self, what: str, body: Any) -> None:
         """Show a control message."""
-        for text in self._words(what, body):
+        texts = list(self._words(what, body))
+        if texts and what == "state" and self._state != "up":
+            self._end_line()
+        for text in texts:
             self.say(text)
 
     def _words(self, what: str, body: Any) -> Iterator[str]:
@@ -110,7 +113,12 @@ class AttachedView:
                 yield from self._state_words(port_from_json(body))
             case "lease":
                 yield _lease_words(body)
-            case "marker" if body["kind"] != "attach":
+            case "done":
+                if "break" in body:
+                    yield "break sent"
+                for line, is_on in body.get("lines", {}).items():
+                    yield f"{safe(line.upper())} set {'on' if is_on else 'off'}"
+            case "marker" if _is_news(body):
                 yield f"marker by {safe(body['who'])}: {safe(body['text'])}"
             case "incident":
                 start = f"incident {body['id']}: {body['severity']}: "
@@ -130,6 +138,12 @@ class AttachedView:
         elif port.state != "opening":
             why = why_not_up(port)
             yield f"{port.name} is {port.state}{f': {why}' if why else ''}; this stays attached"
+
+    def _end_line(self) -> None:
+        """Leave the unfinished line as it is: nothing will continue it."""
+        if self._line:
+            self._show(b"\r\n")
+            self._line = b""
 
     def _allow(self, allowed: Allowed) -> None:
         if self._filter is not None:
@@ -176,6 +190,12 @@ def _may_words(hello: Json) -> str:
     if lease := hello["lease"]:
         return f"{safe(lease['user'])} (pid {lease['pid']}) is typing; Ctrl-T w takes over"
     return "you may write (first key takes the lease)"
+
+
+def _is_news(marker: Json) -> bool:
+    """Tell whether a marker says what no other message does."""
+    is_release = marker["kind"] == "flash" and marker["text"].startswith("released to ")
+    return marker["kind"] != "attach" and not is_release
 
 
 def _lease_words(body: Json) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode
 
 from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
-from serialwatch.wire import Json
+from serialwatch.cli.row_answer import RowAnswer
+from serialwatch.spelling import Json
+
+if TYPE_CHECKING:
+    import http.client
 
 SYSTEM_SOCKET = Path("/run/serialwatch/serialwatch.sock")
 ANSWER_LIMIT_S = 30.0
@@ -36,9 +39,11 @@ class Daemon:
         """
         return self._ask("GET", _with(address, parameters))
 
-    def post(self, address: str, body: Mapping[str, Any] | None = None) -> Json:
-        """Have something done; raises as `get` does."""
-        return self._ask("POST", address, json.dumps(body or {}))
+    def post(
+        self, address: str, body: Mapping[str, Any] | None = None, *, is_long: bool = False
+    ) -> Json:
+        """Have something done, which may take long; raises as `get` does."""
+        return self._ask("POST", address, json.dumps(body or {}), is_long=is_long)
 
     def rows(self, address: str, parameters: Parameters | None = None) -> Iterator[Json]:
         """Ask for something that comes row by row, perhaps without end; raises as `get` does."""
@@ -54,6 +59,8 @@ class Daemon:
         self, address: str, body: Mapping[str, Any]
     ) -> Iterator[tuple[socket.socket, http.client.HTTPResponse]]:
         """Ask for something that lasts as long as its connection; raises as `get` does."""
+        from http.client import HTTPException
+
         connection = self._connect()
         try:
             connection.request("POST", address, json.dumps(body))
@@ -62,7 +69,7 @@ class Daemon:
                 raise _refused(answer.read())
             assert connection.sock is not None
             connection.sock.settimeout(None)
-        except (OSError, http.client.HTTPException) as exc:
+        except (OSError, HTTPException) as exc:
             connection.close()
             raise _broken(self.path, exc) from exc
         except CliError:
@@ -74,28 +81,30 @@ class Daemon:
     def _rows(
         self, method: str, address: str, body: str | None, limit_s: float | None
     ) -> Iterator[Json]:
-        connection = self._connect()
-        try:
-            connection.request(method, address, body)
-            answer = connection.getresponse()
-            if answer.status >= 400:
-                raise _refused(answer.read())
-            assert connection.sock is not None
-            connection.sock.settimeout(limit_s)
-            while row := answer.readline():
-                yield json.loads(row)
-        except (OSError, http.client.HTTPException) as exc:
-            raise _broken(self.path, exc) from exc
-        finally:
-            connection.close()
+        with self._open() as sock:
+            try:
+                answer = RowAnswer(sock, method, address, body)
+                with closing(answer):
+                    if answer.status >= 400:
+                        raise _refused(answer.read())
+                    sock.settimeout(limit_s)
+                    yield from map(json.loads, answer.rows())
+            except OSError as exc:
+                raise _broken(self.path, exc) from exc
 
-    def _ask(self, method: str, address: str, body: str | None = None) -> Json:
+    def _ask(
+        self, method: str, address: str, body: str | None = None, *, is_long: bool = False
+    ) -> Json:
+        from http.client import HTTPException
+
         connection = self._connect()
         try:
+            if is_long:
+                connection.sock.settimeout(None)
             connection.request(method, address, body)
             answer = connection.getresponse()
             text = answer.read()
-        except (OSError, http.client.HTTPException) as exc:
+        except (OSError, HTTPException) as exc:
             raise _broken(self.path, exc) from exc
         finally:
             connection.close()
@@ -104,6 +113,13 @@ class Daemon:
         return cast(Json, json.loads(text))
 
     def _connect(self) -> http.client.HTTPConnection:
+        from http.client import HTTPConnection
+
+        connection = HTTPConnection("localhost", timeout=ANSWER_LIMIT_S)
+        connection.sock = self._open()
+        return connection
+
+    def _open(self) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.settimeout(ANSWER_LIMIT_S)
@@ -111,9 +127,7 @@ class Daemon:
         except OSError as exc:
             sock.close()
             raise _not_there(self.path, exc) from exc
-        connection = http.client.HTTPConnection("localhost", timeout=ANSWER_LIMIT_S)
-        connection.sock = sock
-        return connection
+        return sock
 
 
 def find_daemon(named: str | None) -> Daemon:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,8 +12,18 @@ import click
 
 from serialwatch.cli.errors import WRONG_USE, CliError
 from serialwatch.cli.options import json_option
-from serialwatch.config import Config, config_to_json, load_config, system_config
-from serialwatch.tomlfile import TomlError
+from serialwatch.config import (
+    Config,
+    DiscoverConfig,
+    PortConfig,
+    ResetCommand,
+    config_to_json,
+    load_config,
+    system_config,
+)
+from serialwatch.tomlfile import TomlError, TomlFile, read_toml
+from serialwatch_drivers.find import find_opener
+from serialwatch_drivers.port import PortOpenError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,6 +57,9 @@ def check(path: Path | None, named: Path | None, ports: tuple[str, ...], as_json
     path = _one(path, named)
     try:
         loaded = load_config(path, ports)
+        problems = _beside(path, loaded)
+        if problems:
+            raise TomlError(problems)
     except TomlError as exc:
         if not as_json:
             raise CliError("\n".join(exc.problems), WRONG_USE) from exc
@@ -105,6 +119,38 @@ def _value(value: object) -> str:
         return "[" + ", ".join(map(_value, value)) + "]"
     # Strings, numbers and booleans are written the same way in JSON and in TOML.
     return json.dumps(value, ensure_ascii=False)
+
+
+def _beside(path: Path | None, loaded: Config) -> list[str]:
+    """Return what is wrong with what a configuration names: drivers, programs, rules."""
+    source = path or system_config()
+    file = TomlFile("--port", "", {}) if source is None else read_toml(source)
+    told = []
+    for name, port in loaded.port.items():
+        is_written = name in file.data.get("port", {})
+        place = f"{file.path}:{file.line_of('port', name, 'device')}" if is_written else "--port"
+        try:
+            find_opener(port.device)
+        except PortOpenError as exc:
+            told.append(f'{place}: port "{name}": {exc}')
+        if isinstance(port.reset, ResetCommand):
+            line = file.line_of("port", name, "reset")
+            told += _no_program(f'{file.path}:{line}: port "{name}": reset', port.reset.command)
+    for number, notify in enumerate(loaded.notify):
+        line = file.line_of("notify", number, "command")
+        told += _no_program(f"{file.path}:{line}: notify.{number}.command", notify.command)
+    watched: list[PortConfig | DiscoverConfig] = [*loaded.port.values(), *loaded.discover.values()]
+    if any(each.rules or each.ready for each in watched):
+        from serialwatch.service.rules import RuleBook  # takes a second
+
+        told += [f"{file.path}: {each}" for each in RuleBook().compile(loaded).port_problems]
+    return told
+
+
+def _no_program(place: str, command: Sequence[str]) -> list[str]:
+    if shutil.which(command[0]):
+        return []
+    return [f"{place}: {command[0]}: no such program, or none that may be run"]
 
 
 def _where(path: Path | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -199,8 +200,10 @@ def command_name() -> str:
     """Return how a person calls serialwatch here: after `make demo` it is not on the PATH."""
     if shutil.which("serialwatch"):
         return "serialwatch"
-    called = sys.argv[0]
-    return called if Path(called).name == "serialwatch" else f"{sys.executable} -m serialwatch"
+    called = Path(sys.argv[0]).absolute()  # another terminal is in another folder
+    if called.name == "serialwatch":
+        return shlex.quote(str(called))
+    return f"{shlex.quote(sys.executable)} -m serialwatch"
 
 
 def _print_report(show: Show) -> None:

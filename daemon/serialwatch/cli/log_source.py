@@ -1,23 +1,16 @@
-"""Where `logs` reads from: a daemon, or the folder in which one has saved them."""
+"""Where `logs` reads from. The folder in which a daemon has saved them is `cli/saved_logs.py`."""
 
 from __future__ import annotations
 
 import base64
-import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Protocol
 
-from serialwatch.api.bench import BenchError
-from serialwatch.api.logs import LogQuery, from_marker, select
+from serialwatch.api.logs import LogQuery
 from serialwatch.cli.client import Daemon, part
 from serialwatch.cli.errors import CliError
-from serialwatch.cli.tables import safe
-from serialwatch.records import Line
-from serialwatch.store.log_reader import PortLog
-from serialwatch.wire import iso, utc_ns
-
-LOOK_S = 0.2  # how often a saved log is looked at while it is followed
+from serialwatch.line import Line
+from serialwatch.spelling import iso, utc_ns
 
 
 class LogSource(Protocol):
@@ -48,50 +41,6 @@ class DaemonLogs:
         raise CliError(f"the daemon at {self._daemon.path} has stopped")
 
 
-class SavedLogs:
-    """Lines in the state folder of a daemon, which need not run."""
-
-    def __init__(self, state: Path) -> None:
-        self._state = state
-        self._folder = state / "log"
-
-    def lines(self, port: str, query: LogQuery) -> Iterator[Line]:
-        """See LogSource."""
-        try:
-            saved = self._open(port)
-            yield from select(saved, from_marker(query, self._state, port))
-        except BenchError as exc:
-            raise CliError(f"{port}: {exc.message}") from exc
-
-    def follow(self, port: str, first: int, text: bytes) -> Iterator[Line]:
-        """See LogSource."""
-        saved = self._open(port)
-        unfinished = b""
-        while True:
-            for line in saved.lines(first=first):
-                if line.is_complete:
-                    first = line.seq + 1
-                elif line.raw == unfinished:
-                    continue
-                unfinished = b"" if line.is_complete else line.raw
-                if text in line.raw:
-                    yield line
-            time.sleep(LOOK_S)
-            saved.refresh()
-
-    def _open(self, port: str) -> PortLog:
-        folder = self._folder / port
-        there = sorted(each.name for each in self._folder.glob("*/"))
-        if port not in there:
-            if not there:
-                raise CliError(
-                    f"{self._folder}: no saved logs: is its parent a state folder, such as "
-                    "/var/lib/serialwatch or ~/.local/state/serialwatch?"
-                )
-            raise CliError(f"{folder}: no saved log: there are {', '.join(map(safe, there))}")
-        return PortLog(folder, port)
-
-
 def line_from_json(row: Mapping[str, Any]) -> Line:
     """Return the line of a row of `GET /v1/logs/PORT`."""
     raw = row.get("raw_base64")
@@ -118,4 +67,5 @@ def _parameters(query: LogQuery) -> dict[str, str | int | None]:
         "boot": query.boot,
         "grep": query.text.decode("utf-8", errors="surrogateescape") or None,
         "marker": query.marker or None,
+        "boots": None if query.has_boots else 0,
     }

@@ -7,29 +7,28 @@ import json
 import os
 import queue
 import re
-import shutil
 import sys
 import threading
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from serialwatch.api.logs import LogQuery, line_to_json
-from serialwatch.cli.client import find_daemon
 from serialwatch.cli.errors import CliError
 from serialwatch.cli.escapes import line_text
-from serialwatch.cli.log_source import DaemonLogs, LogSource, SavedLogs
-from serialwatch.cli.logs_verify import verify_logs
 from serialwatch.cli.options import Number, json_option, socket_option
-from serialwatch.cli.tables import shorten
 from serialwatch.cli.times import exact, local_now, parse_when
-from serialwatch.records import Line
+from serialwatch.line import Line
+
+if TYPE_CHECKING:
+    from serialwatch.cli.log_source import LogSource
 
 _UNASKED = 200  # lines that are shown if nothing says which
 _UNASKED_FOLLOWED = 10
+_SEARCHED = 100_000  # newest lines in which -f looks for them: what comes now must not wait
 _FAR = 10**15  # lines or boots: no log has so many
 _REFERENCE = re.compile(r"([^:]+)(?::L(\d+)(?:-L?(\d+))?)?")  # dut1, dut1:L5, dut1:L5-L9
 
@@ -93,6 +92,8 @@ def logs(
         asked = (follow, newest, since, until, text, boot is not None, marker, raw, socket)
         if any(asked):
             raise click.UsageError("--verify looks at whole logs: only --repair, --state, --json")
+        from serialwatch.cli.logs_verify import verify_logs
+
         return verify_logs(ports, state, repair=repair, as_json=as_json)
     if repair:
         raise click.UsageError("--repair needs --verify")
@@ -108,17 +109,20 @@ def logs(
         boot=boot,
         text=b"" if regex or not text else text.encode("utf-8", errors="surrogateescape"),
         marker=marker or "",
+        has_boots=as_json,  # a line of text does not show it
     )
     if base.since_utc_ns and base.until_utc_ns and base.since_utc_ns > base.until_utc_ns:
         raise click.UsageError(f"--since {since} is later than --until {until}")
     wanted = [_reference(port, base) for port in ports]
     if follow and any(w.query.last is not None or w.query.until_utc_ns for w in wanted):
         raise click.UsageError("-f has no end: neither --until nor line numbers go with it")
+    limit = _limit(newest, wanted, follow=follow, is_search=text is not None)
     choice = _Choice(
-        limit=_limit(newest, wanted, follow=follow, is_search=text is not None),
+        limit=limit,
         pattern=_pattern(text) if regex and text else None,
+        is_brief=follow and newest is None and limit is not None,
     )
-    source: LogSource = SavedLogs(state) if state else DaemonLogs(find_daemon(socket))
+    source = _source(state, socket)
     printer = _Printer([w.port for w in wanted], as_json=as_json, with_time=timestamps, is_raw=raw)
     try:
         starts = [_next_seq(source, w.port) for w in wanted] if follow else [None] * len(wanted)
@@ -128,8 +132,21 @@ def logs(
         elif printer.count == 0 and not as_json:
             click.echo(_nothing(ports, text, is_regex=regex), err=True)
     except KeyboardInterrupt:
-        pass  # the way to end -f
+        if not follow:  # that is the way to end -f
+            raise
     return 0
+
+
+def _source(state: Path | None, socket: str | None) -> LogSource:
+    # What is not needed is not imported: it is half of the time to the first line.
+    if state is None:
+        from serialwatch.cli.client import find_daemon
+        from serialwatch.cli.log_source import DaemonLogs
+
+        return DaemonLogs(find_daemon(socket))
+    from serialwatch.cli.saved_logs import SavedLogs
+
+    return SavedLogs(state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +155,7 @@ class _Choice:
 
     limit: int | None  # the newest of each port; None: all
     pattern: re.Pattern[bytes] | None
+    is_brief: bool  # nobody asked for any
 
     def of(self, lines: Iterator[Line]) -> Iterator[Line]:
         """Return those that match."""
@@ -156,7 +174,6 @@ class _Printer:
         self._with_time = with_time
         self._is_terminal = sys.stdout.isatty()
         self._has_colour = self._is_terminal and "NO_COLOR" not in os.environ
-        self._width = shutil.get_terminal_size().columns
         self._prefix = max(map(len, ports)) if len(set(ports)) > 1 else 0
         self._is_open = False  # an unfinished line stands at the bottom
         self._now = local_now()
@@ -167,6 +184,8 @@ class _Printer:
         for line in lines:
             self.count += 1
             self._write(line)
+            if self.count == 1:
+                sys.stdout.flush()  # the others may take a while
 
     def live(self, lines: Iterator[Line]) -> None:
         """Write lines as they come."""
@@ -191,8 +210,13 @@ class _Printer:
         sys.stdout.write(self._text(line) + "\n")
 
     def _write_unfinished(self, line: Line) -> None:
+        from shutil import get_terminal_size
+
+        from serialwatch.cli.tables import shorten
+
         # One row of the terminal at most: only that much can be written over.
-        text = shorten(self._text(line, has_colour=False), self._width - 1)
+        width = get_terminal_size().columns - 1
+        text = shorten(self._text(line, has_colour=False), width)
         sys.stdout.write("\r\x1b[K" + text)
         self._is_open = True
 
@@ -211,12 +235,14 @@ def _history(
     found: list[Iterator[Line]] = []
     for each, start in zip(wanted, starts, strict=True):
         query = each.query if start is None else replace(each.query, last=start - 1)
+        if start is not None and choice.is_brief:
+            query = replace(query, first=max(start - _SEARCHED, 0))
         if choice.pattern is None:
             lines = source.lines(each.port, replace(query, newest=choice.limit))
         else:
-            lines = choice.of(source.lines(each.port, query))
-            if choice.limit is not None:
-                lines = iter(deque(lines, choice.limit))
+            from serialwatch.cli.log_search import matching
+
+            lines = matching(source, each.port, query, choice.pattern, choice.limit)
         found.append(lines)
     return found[0] if len(found) == 1 else heapq.merge(*found, key=lambda line: line.utc_ns)
 
@@ -252,7 +278,7 @@ def _pump(follow: Iterator[Line], lines: queue.Queue[Line | CliError]) -> None:
 
 def _next_seq(source: LogSource, port: str) -> int:
     """Return the number of the first line that is not complete yet."""
-    newest = next(iter(source.lines(port, LogQuery(newest=1))), None)
+    newest = next(iter(source.lines(port, LogQuery(newest=1, has_boots=False))), None)
     if newest is None:
         return 1
     return newest.seq + 1 if newest.is_complete else newest.seq
@@ -282,7 +308,7 @@ def _limit(
         if not newest.isascii() or not newest.isdigit():
             raise click.UsageError(f"-n {newest}: must be a number of lines, or all")
         return min(int(newest), _FAR)
-    has_range = any(replace(w.query, text=b"") != LogQuery() for w in wanted)
+    has_range = any(replace(w.query, text=b"", has_boots=True) != LogQuery() for w in wanted)
     if has_range or (is_search and not follow):
         return None
     return _UNASKED_FOLLOWED if follow else _UNASKED

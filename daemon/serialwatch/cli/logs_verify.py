@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 
 from serialwatch.cli.errors import CliError
-from serialwatch.cli.tables import safe
+from serialwatch.cli.saved_logs import saved_ports, unreadable
+from serialwatch.cli.tables import counted, safe
 from serialwatch.config import Config, load_config, state_dir
 from serialwatch.store.log_check import CheckedFile, check_port, repair
 from serialwatch.store.log_format import log_files
@@ -29,10 +30,11 @@ def verify_logs(names: Sequence[str], state: Path | None, *, repair: bool, as_js
     """
     folder = state or _configured()
     logs = folder / "log"
-    ports = list(names) or sorted(each.name for each in logs.glob("*/"))
+    known = saved_ports(logs)
+    ports = list(names) or known
     for port in ports:
-        if "/" in port or port in ("", ".", "..") or not (logs / port).is_dir():
-            there = ", ".join(safe(each.name) for each in sorted(logs.glob("*/"))) or "none"
+        if port not in known:
+            there = ", ".join(map(safe, known)) or "none"
             raise CliError(f"{safe(logs / port)}: no saved log: there are {there}")
     if not ports:
         raise CliError(f"{logs}: no saved logs (--state names another folder)")
@@ -63,8 +65,11 @@ def _checked(
     folder: Path, port: str, *, is_live: bool, is_repaired: bool
 ) -> Iterator[tuple[CheckedFile, str]]:
     """Yield each file and what was done about it."""
-    for found in check_port(folder, port, is_live=is_live):
-        yield found, _mend(found, port) if is_repaired and found.faults else ""
+    try:
+        for found in check_port(folder, port, is_live=is_live):
+            yield found, _mend(found, port) if is_repaired and found.faults else ""
+    except OSError as exc:
+        raise unreadable(folder, exc) from exc
 
 
 def _mend(found: CheckedFile, port: str) -> str:
@@ -101,10 +106,10 @@ def _tell(port: str, checked: Iterator[tuple[CheckedFile, str]], *, as_json: boo
         if done:
             click.echo(f"{safe(found.path)}: {done}")
     if not as_json:
-        verdict = "sound" if not wrong else f"{wrong} of {files} files not sound"
+        verdict = "sound" if not wrong else f"{wrong} of {counted(files, 'file')} not sound"
         remedy = "; --repair makes their indexes anew" if wrong else ""
         lines = f"L{first} to L{last}" if last else "no line"
-        click.echo(f"{port}: {verdict}: {files} files, {size:,} bytes, {lines}{remedy}")
+        click.echo(f"{port}: {verdict}: {counted(files, 'file')}, {size:,} bytes, {lines}{remedy}")
     return wrong
 
 

@@ -48,6 +48,8 @@ def _word(word: str) -> str:
     if not _ACTIVE.search(word):
         return _escaped(word)
     core = word.rstrip(".,;!?")
+    if core.count(":") == 1:  # more of them are an emoji, or an address
+        core = core.rstrip(":")
     return code(core) + _escaped(word[len(core) :])
 
 

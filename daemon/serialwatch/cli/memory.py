@@ -12,7 +12,7 @@ import click
 
 from serialwatch.cli.client import find_daemon
 from serialwatch.cli.errors import CliError
-from serialwatch.cli.options import Number, json_option, socket_option
+from serialwatch.cli.options import ListGroup, Number, json_option, socket_option
 from serialwatch.cli.show_memory import memory_row, memory_table, origin_lines, written_words
 from serialwatch.cli.tables import console, safe, width_of
 from serialwatch.cli.times import local_now
@@ -79,15 +79,12 @@ _state_option = click.option(
 )
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def memory(ctx: click.Context) -> None:
+@click.group(cls=ListGroup)
+def memory() -> None:
     """What the bench remembers: what earlier incidents taught, and what people have said.
 
     A model's conclusions are unverified until a person or a second incident says the same.
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_memories)
 
 
 @memory.command("list", short_help="Memories, the weightiest first.")

@@ -66,6 +66,8 @@ def release(
     with _borrowed(daemon, port, shlex.join(command)) as loan:
         code = _run(loan, command) if command else _hold(loan)
     _wait_until_back(daemon, port)
+    if not command and not loan.is_taken_back:
+        _say(f"{port} is taken back")
     if as_json:
         click.echo(json.dumps({"port": port, "device": loan.device, "exit_code": code}))
     return code
@@ -140,6 +142,8 @@ def _hold(loan: _Loan) -> int:
     try:
         _wait(loan, read)
     finally:
+        if os.isatty(0):
+            click.echo(err=True)  # behind ^C
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         os.close(read)

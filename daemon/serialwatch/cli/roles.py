@@ -20,7 +20,7 @@ from serialwatch.agent.role import (
 from serialwatch.agent.skills.registry import find_skills
 from serialwatch.bundled import search_path
 from serialwatch.cli.errors import WRONG_USE, CliError
-from serialwatch.cli.options import json_option
+from serialwatch.cli.options import ListGroup, json_option
 from serialwatch.cli.tables import Column, Row, console, safe, table, width_of, wrapped
 
 _COLUMNS = (
@@ -34,16 +34,13 @@ _COLUMNS = (
 )
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def roles(ctx: click.Context) -> None:
+@click.group(cls=ListGroup)
+def roles() -> None:
     """List, show and check the agent's roles.
 
     Your own copies in /etc/serialwatch/roles, or roles below your own configuration folder, win
     over those that ship: <name>/ROLE.md.
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_roles)
 
 
 @roles.command("list")

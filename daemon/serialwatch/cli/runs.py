@@ -11,7 +11,7 @@ import click
 
 from serialwatch.cli.client import find_daemon, part
 from serialwatch.cli.errors import FAULT, CliError
-from serialwatch.cli.options import Number, json_option, socket_option
+from serialwatch.cli.options import ListGroup, Number, json_option, socket_option
 from serialwatch.cli.run_ids import no_run, one_id
 from serialwatch.cli.show_run import run_lines, run_row, runs_table
 from serialwatch.cli.tables import console, safe, width_of
@@ -34,16 +34,13 @@ def _state_option(command: F) -> F:
     )(command)
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def runs(ctx: click.Context) -> None:
+@click.group(cls=ListGroup)
+def runs() -> None:
     """Show what the agent did: each run with its rounds, skill calls and results.
 
     A run has one id, in the journal, in the API and in the database. An incident has a run of the
     offline analyst for each of its phases, and one of a model if there is any.
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_runs)
 
 
 @runs.command("list", short_help="Runs, the newest first.")

@@ -15,6 +15,8 @@ from serialwatch.cli.tables import (
     Column,
     Row,
     console,
+    counted,
+    plural,
     safe,
     shorten,
     table,
@@ -107,11 +109,6 @@ def shown_name(name: str) -> str:
     return "standard input" if name == "-" else safe(name)
 
 
-def counted(number: int, thing: str) -> str:
-    """Return e.g. `1,204 lines`."""
-    return f"{number:,} {_plural(number, thing)}"
-
-
 def _summary(name: str, found: Analysis, out: Console, width: int | None) -> Iterator[Text]:
     """Return the summary: one line, or two where one has no room."""
     facts = [
@@ -123,7 +120,7 @@ def _summary(name: str, found: Analysis, out: Console, width: int | None) -> Ite
     told = Text(f"{', '.join(facts)}; ")
     counts = Counter(i.severity for i in found.incidents)
     for number, severity in enumerate(s for s in reversed(SEVERITIES) if counts[s]):
-        words = severity if severity == "critical" else _plural(counts[severity], severity)
+        words = severity if severity == "critical" else plural(counts[severity], severity)
         told.append(", " if number else "")
         told.append(f"{counts[severity]} {words}", SEVERITY_STYLES[severity])
     if not counts:
@@ -196,10 +193,6 @@ def _context(
             f"  {shown if width is None else shorten(shown, width - 2)}",
             SEVERITY_STYLES[chosen.severity] if line.seq == at else "",
         )
-
-
-def _plural(number: int, thing: str) -> str:
-    return thing if number == 1 else f"{thing}s"
 
 
 def _size(size: int) -> str:

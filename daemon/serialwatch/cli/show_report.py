@@ -18,6 +18,7 @@ from serialwatch.records import Conclusion, NextStep, Outcome, Report, TimelineE
 _LABEL = 17  # columns of "Not known        "
 _IN_ORDER = "Next steps"  # the fact whose items have an order
 _HYPOTHESES = 3  # of each kind that are named
+_STATUSES = (("Points to", "confirmed"), ("Also possible", "open"), ("Ruled out", "refuted"))
 _ALIGNED_TEXT = 60  # columns of text up to which notes stand below each other
 
 
@@ -210,7 +211,7 @@ def _facts(report: Report, about: About, now: datetime) -> Iterator[tuple[str, l
         cause = f" ({safe(about.outcome_cause)})" if about.outcome_cause else ""
         yield "Outcome", [f"the board {about.outcome}{cause}"]
     claims = " ".join(conclusion.claim for conclusion in report.conclusions)
-    for label, status in (("Also possible", "open"), ("Ruled out", "refuted")):
+    for label, status in _STATUSES:
         texts = [h.text or h.fault_class for h in report.hypotheses if h.status == status]
         if found := [safe(text) for text in texts if text.rstrip(".") not in claims]:
             yield label, found[:_HYPOTHESES]

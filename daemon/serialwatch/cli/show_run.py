@@ -9,7 +9,7 @@ from typing import Any
 from rich.cells import cell_len
 from rich.text import Text
 
-from serialwatch.cli.tables import Column, Row, amount, safe, shorten, table, wrapped
+from serialwatch.cli.tables import Column, Row, amount, counted, safe, shorten, table, wrapped
 from serialwatch.cli.times import clock
 from serialwatch.wire import Json, utc_ns
 
@@ -105,9 +105,9 @@ def _heading(body: Json, now: datetime, width: int | None) -> Iterator[Text]:
     parts += [_by(run), clock(utc_ns(run["started"]), now)]
     yield from wrapped("", " · ".join(parts), width, "bold")
     status = str(run["exit_status"])
-    costs = [f"{len(body['skill_calls'])} skill calls"]
+    costs = [counted(len(body["skill_calls"]), "skill call")]
     if run["kind"] == "model":
-        costs = [f"{run['rounds']} rounds", *costs, _tokens(run)]
+        costs = [counted(run["rounds"], "round"), *costs, _tokens(run)]
     costs.append(_took(run))
     words = f"{safe(status)}: {_ENDED.get(status, 'ended')}" if run["kind"] == "model" else ""
     words = words or safe(status)

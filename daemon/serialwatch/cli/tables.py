@@ -10,7 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from serialwatch.wire import show
+from serialwatch.spelling import show
 
 SEVERITY_STYLES = {"critical": "bold red", "error": "red", "warning": "yellow", "note": ""}
 
@@ -77,6 +77,16 @@ def amount(number: int) -> str:
         if number >= limit:
             return f"{number / limit:.1f}{unit}"
     return str(number)
+
+
+def counted(number: int, thing: str) -> str:
+    """Return e.g. `1,204 lines`."""
+    return f"{number:,} {plural(number, thing)}"
+
+
+def plural(number: int, thing: str) -> str:
+    """Return the word for so many of a thing."""
+    return thing if number == 1 else f"{thing}s"
 
 
 def safe(text: object) -> str:

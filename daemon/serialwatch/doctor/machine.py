@@ -60,7 +60,7 @@ def this_caller() -> Caller:
         entered = os.getgrouplist(user.pw_name, user.pw_gid)
         name = user.pw_name
     except (KeyError, OSError):
-        entered, name = [], str(uid)
+        entered, name = [], f"uid {uid}"
     return Caller(uid, name, frozenset([*os.getgroups(), os.getegid()]), frozenset(entered))
 
 

@@ -174,23 +174,19 @@ def check_twins(machine: Machine) -> Iterator[Finding]:
     for tty in machine.usb_ttys:
         key = (tty.vendor, tty.product, tty.serial, tty.interface_number, tty.port)
         by_key.setdefault(key, []).append(tty)
-    is_clear = True
     for (vendor, product, serial, _, _), ttys in by_key.items():
+        places = [stable_name(str(dev / tty.tty), dev, sysfs) or tty.place for tty in ttys]
+        places = [place.replace(str(dev), "/dev") for place in places]
         if len(ttys) < 2 and serial:
+            yield Finding("adapters", "good", f"{ttys[0].tty} is {places[0]}")
             continue
-        is_clear = False
         names = ", ".join(tty.tty for tty in ttys)
         if len(ttys) > 1:
             what = f"serial number {serial!r}" if serial else "no serial number"
             told = f"{names} ({vendor}:{product}) cannot be told apart: {what}"
         else:
             told = f"{names} ({vendor}:{product}) has no serial number: only its place names it"
-        places = [stable_name(str(dev / tty.tty), dev, sysfs) or tty.place for tty in ttys]
-        remedy = f"use {' and '.join(places)}".replace(str(dev), "/dev")
-        yield Finding("adapters", "note", told, remedy)
-    for tty in machine.usb_ttys if is_clear else ():
-        name = (stable_name(str(dev / tty.tty), dev, sysfs) or tty.place).replace(str(dev), "/dev")
-        yield Finding("adapters", "good", f"{tty.tty} is {name}")
+        yield Finding("adapters", "note", told, f"use {' and '.join(places)}")
 
 
 def check_latency(machine: Machine) -> Iterator[Finding]:

@@ -173,6 +173,11 @@ class Incidents:
             changes += self._resolve_quiet(mono_ns)
         return changes
 
+    @property
+    def is_calm(self) -> bool:
+        """Tell whether nothing changes soon only because time passes."""
+        return not any(port.active or port.held for port in self._ports.values())
+
     def open(self) -> tuple[Incident, ...]:
         """Return all unresolved incidents, oldest first."""
         return tuple(self._live[key].record() for key in sorted(self._live))

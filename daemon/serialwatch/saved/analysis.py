@@ -260,6 +260,10 @@ def _same_lines(text: bytes, pieces: Iterator[tuple[bytes, int]]) -> Iterator[tu
     start = 0
     for piece, mono_ns in pieces:
         end = start
+        if text.startswith(piece, start):
+            yield piece, mono_ns
+            start += len(piece)
+            continue
         for _ in range(piece.count(b"\n")):
             end = text.find(b"\n", end) + 1
         yield text[start:end], mono_ns

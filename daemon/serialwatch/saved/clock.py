@@ -52,7 +52,9 @@ class _Form:
 
 def _seconds_ns(text: bytes) -> int:
     """Read a number of seconds, the last one in the text."""
-    whole, _, tenth = _last_number(text).partition(b".")
+    whole, _, tenth = text.lstrip(b"[ ").partition(b".")
+    if not whole.isdigit():  # a level before it
+        whole, _, tenth = _last_number(text).partition(b".")
     return int(whole) * _S + int(tenth or b"0") * _S // 10
 
 
@@ -151,7 +153,7 @@ def kernel_stamps_first(view: bytes, ends: Sequence[int]) -> bytes:
     parts = []
     done = 0
     for end in ends:
-        start = view.rfind(b"\n", 0, max(end - 1, 0)) + 1
+        start = view.rfind(b"\n", 0, end - 1 if end else 0) + 1
         if start < done or view.startswith(b"[", start):
             continue
         stamp = _INSIDE_STAMP.search(view, start, start + _BEFORE_STAMP)

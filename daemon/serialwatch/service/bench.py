@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -34,6 +33,7 @@ from serialwatch.service.memories import ServiceMemories
 from serialwatch.service.ports import BenchPort, Ports
 from serialwatch.service.questions import Questions
 from serialwatch.service.runs import ServiceRuns
+from serialwatch.service.sent import Sent, SentLines
 from serialwatch.store import audit as audit_rows
 from serialwatch.store import boots as boot_rows
 from serialwatch.store import incidents as incident_rows
@@ -49,15 +49,7 @@ STORED_LIMIT_S = 0.1  # for a marker to be stored before its number is told
 RESET_LIMIT_S = 30.0  # of a command that resets a board
 MAX_HOST_MESSAGES = 5
 HOST_MESSAGES_NS = 3_600_000_000_000  # what the kernel said before is history
-SENT_KEPT = 20  # sends a port that a report may name
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """Somebody sent something with `serialwatch send` or by the API."""
-
-    seq: int  # the line that was unfinished then: a prompt, which shows what was typed
-    user: str
+XOFF = b"\x13"  # Ctrl-S
 
 
 class ServiceBench:
@@ -97,8 +89,7 @@ class ServiceBench:
             db, writer, faults.take_queue_id, desk.link.send, stepped
         )
         self.next_marker_id = int(time.time())  # until the database tells
-        self._wrote_seq: dict[str, int] = {}  # by port: the line at the last write
-        self._sent: dict[str, deque[Sent]] = {}
+        self._sent = SentLines()
 
     @property
     def log_dir(self) -> Path:
@@ -200,7 +191,9 @@ class ServiceBench:
     async def write(self, port: str, data: bytes, source: WriteSource) -> int:
         """Send `data` to the device; return the number of the line it may be answered from."""
         found = self._writable(port)
-        before_seq = self._wrote_seq[port] = found.reader.next_seq
+        before_seq = found.reader.next_seq
+        if source == "send":
+            self._sent.wrote(port, before_seq)
         self._ports.wrote(port, data)
         try:
             await found.reader.write(data, source)
@@ -210,7 +203,7 @@ class ServiceBench:
 
     async def set_lines(self, port: str, *, dtr: bool | None, rts: bool | None) -> None:
         """Set modem lines; None leaves one alone."""
-        found = self._writable(port)
+        found = self._wired(port)
         try:
             await found.reader.set_lines(dtr=dtr, rts=rts)
         except PortError as exc:
@@ -218,7 +211,7 @@ class ServiceBench:
 
     async def send_break(self, port: str, duration_s: float) -> None:
         """Send a break condition."""
-        found = self._writable(port)
+        found = self._wired(port)
         try:
             await found.reader.send_break(duration_s)
         except PortError as exc:
@@ -235,7 +228,7 @@ class ServiceBench:
                 "add e.g. reset = [{rts = true, ms = 100}, {rts = false}]",
             )
         if not isinstance(how, ResetCommand):
-            self._writable(port)
+            self._wired(port)
         await self.mark(port, "reset", "reset", who)
         before_seq = found.reader.next_seq
         if isinstance(how, ResetCommand):
@@ -327,13 +320,12 @@ class ServiceBench:
 
     def sent(self, port: str) -> Sequence[Sent]:
         """Return what was sent to a port lately, the newest last."""
-        return tuple(self._sent.get(port, ()))
+        return self._sent.of(port)
 
     def audit(self, entry: AuditEntry) -> None:
         """Store durably who did what."""
-        if entry.action == "send" and entry.bytes:
-            sent = Sent(self._wrote_seq.get(entry.port, 0), entry.who.user)
-            self._sent.setdefault(entry.port, deque(maxlen=SENT_KEPT)).append(sent)
+        if entry.action == "send":
+            self._sent.ended(entry.port, entry.who.user, has_sent=entry.bytes > 0)
         row = audit_rows.AuditRow(
             utc_ns=time.time_ns(),
             uid=entry.who.uid,
@@ -391,6 +383,14 @@ class ServiceBench:
             raise BenchError("not_now", f"port {name} is {port.reader.state}")
         return port
 
+    def _wired(self, name: str) -> BenchPort:
+        """Return a port that has modem lines and a break, as far as its device tells."""
+        port = self._writable(name)
+        if not port.reader.has_bit_rate:
+            words = f"port {name}: {port.config.device} has no DTR, RTS or break"
+            raise BenchError("not_allowed", words, "a reset needs {command = [...]} there")
+        return port
+
     def _view(self, port: BenchPort) -> PortView:
         reader, stats = port.reader, port.reader.stats
         name = port.config.name
@@ -424,6 +424,8 @@ class ServiceBench:
             others=port.others,
             board=port.config.board,
             host_messages=_lately(port.host_messages),
+            modem_lines=asdict(reader.modem_lines) if reader.modem_lines else {},
+            is_stopped=reader.last_sent == XOFF,
         )
 
 

@@ -37,6 +37,7 @@ from serialwatch.service.loans import Loans
 from serialwatch.service.look_up import look_up
 from serialwatch.service.port_ttys import PortTtys
 from serialwatch.service.ports import Ports
+from serialwatch.service.pulse import Pulse
 from serialwatch.service.rules import RuleBook
 from serialwatch.service.supervise import supervise
 from serialwatch.service.upkeep import Upkeep
@@ -59,7 +60,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-TICK_S = 0.05
 SECOND_S = 1.0
 START_BEAT_USEC = 20_000_000  # while starting: systemd is to wait so long for the next sign of life
 RULES_SETTLE_S = 0.2  # packs that stay the same so long are written to the end
@@ -78,6 +78,7 @@ class Service:
         self._reload_wanted = asyncio.Event()
         self._is_started = asyncio.Event()
         self._beats = Beats()
+        self._pulse = Pulse()
         self._threads = Threads(THREADS)
         self._problems: dict[str, str] = {}
         self._damages = 0  # of the database, as far as they were told
@@ -176,12 +177,14 @@ class Service:
 
     def on_bytes(self, port: str, data: bytes) -> None:
         """Hand what a board printed to whoever is attached."""
+        self._pulse.hurry()
         self._ttys.on_bytes(port, data)
         if self._api is not None:
             self._api.on_bytes(port, data)
 
     def on_state(self, port: str) -> None:
         """Tell that the state of a port has changed."""
+        self._pulse.hurry()
         self._host.on_state(port)
         self._tell_state(port)
 
@@ -196,6 +199,7 @@ class Service:
 
     def on_incident(self, change: IncidentChange) -> None:
         """Tell about an incident."""
+        self._pulse.hurry()
         if self._api is not None:
             self._api.on_incident(change)
 
@@ -388,16 +392,12 @@ class Service:
 
     async def _tick(self) -> None:
         """Let time pass for ports and incidents, and measure how late the loop is."""
-        loop = asyncio.get_running_loop()
-        due = loop.time()
         while True:
-            due = max(due + TICK_S, loop.time())
-            await asyncio.sleep(due - loop.time())
-            late_s = loop.time() - due
-            self._metrics.loop_lateness_seconds.observe(max(0.0, late_s))
+            is_calm = self._ports.is_calm and self._faults.incidents.is_calm
+            self._metrics.loop_lateness_seconds.observe(await self._pulse.next(is_calm=is_calm))
             self._ports.tick(time.monotonic_ns(), time.time_ns())
             self._faults.tick()
-            self._beats.beat("tick", loop.time())
+            self._beats.beat("tick", asyncio.get_running_loop().time())
 
     async def _each_second(self) -> None:
         loop = asyncio.get_running_loop()
@@ -518,7 +518,10 @@ class Service:
         for problem in problems:
             log.error("rules: %s", problem)
         if problems:
-            self._problems["rules"] = f"rules left out: {problems[0]}"
+            more = f", and {len(problems) - 1} more: `serialwatch rules check`"
+            self._problems["rules"] = (
+                f"rules left out: {problems[0]}{more if len(problems) > 1 else ''}"
+            )
         else:
             self._problems.pop("rules", None)
 
@@ -586,7 +589,7 @@ class Service:
             notifier = CommandNotifier(told.command, told.severity)
             name = f"notify {told.command[0]}"
             self._notifiers[notifier] = tasks.create_task(
-                supervise(name, notifier.run, self._part_failed), name=name
+                supervise(name, notifier.run, self._part_failed, plain=(OSError,)), name=name
             )
 
     def _part_failed(self, name: str, problem: str) -> None:

@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
 from serialwatch.api.bench import HostMessage
+from serialwatch.capture.invalid_bytes import InvalidBytes
 from serialwatch.capture.reader import Reader
 from serialwatch.capture.ring import Ring, RingBudget
 from serialwatch.config import PortConfig
@@ -41,7 +41,7 @@ MAX_WAITING = 1024 * 1024  # bytes of a port that wait for the rules to be compi
 HOST_MESSAGES = 20  # of the PC's kernel that are kept, a port
 KERNEL_NS = 10_000_000_000  # a message of the kernel explains what happens to the link so long
 QUIET_NS = 10_000_000_000  # what waits for a port that is longer quiet is not in a hurry
-QUIET_TURNS = 20  # one of so many is its: idle ports would else cost more than all others
+QUIET_TICK_NS = 900_000_000  # between its ticks: idle ports would else cost more than all others
 LEARNED_BOOTS = 20  # that tell how long a board needs to get ready
 
 
@@ -62,6 +62,7 @@ class BenchPort:
     config: PortConfig
     ring: Ring
     reader: Reader
+    invalid: InvalidBytes = field(default_factory=InvalidBytes)
     watch: PortWatch | None = None  # None: the rules are not compiled yet
     waiting: list[Lines] = field(default_factory=list)  # for the rules
     waiting_bytes: int = 0
@@ -99,7 +100,7 @@ class Ports:
         self.lent: dict[str, str] = {}  # by port: to whom and for what
         self._kernel: dict[str, tuple[int, str]] = {}  # by port: when it said what last
         self._loud: dict[str, BenchPort] = {}  # that said something within `QUIET_NS`
-        self._turn = 0
+        self._all_ticked_ns = 0
         self.unsearched_lines = 0  # too many waited for the rules
 
     def __iter__(self) -> Iterator[BenchPort]:
@@ -236,11 +237,17 @@ class Ports:
         """Return the rules in use, None before the first."""
         return self._matcher
 
+    @property
+    def is_calm(self) -> bool:
+        """Tell whether no port has said anything for a while."""
+        return not self._loud
+
     def tick(self, mono_ns: int, utc_ns: int) -> None:
         """Let time pass for every port, some 20 times a second; for those long quiet once."""
-        self._turn = (self._turn + 1) % QUIET_TURNS
         due = dict(self._loud)
-        due.update(islice(self._ports.items(), self._turn, None, QUIET_TURNS))
+        if mono_ns - self._all_ticked_ns >= QUIET_TICK_NS:
+            self._all_ticked_ns = mono_ns
+            due.update(self._ports)
         for name, port in due.items():
             if mono_ns - port.reader.heard_ns > QUIET_NS:
                 self._loud.pop(name, None)
@@ -298,8 +305,10 @@ class Ports:
 
     def on_bytes(self, reader: Reader, data: bytes, mono_ns: int) -> None:
         """Hand bytes to whoever is attached."""
-        if reader.name not in self._loud:
-            self._loud[reader.name] = self._ports[reader.name]
+        port = self._ports[reader.name]
+        self._loud.setdefault(reader.name, port)
+        if invalid := port.invalid.fed(data):
+            reader.stats.invalid_bytes += invalid
         self._listener.on_bytes(reader.name, data)
 
     def on_state(self, reader: Reader) -> None:

@@ -5,6 +5,7 @@ All of this blocks and belongs into the thread for it.
 
 from __future__ import annotations
 
+import difflib
 import gc
 import logging
 from collections.abc import Sequence
@@ -94,8 +95,23 @@ class RuleBook:
                     ready.append(source)
             except PatternError as exc:
                 port_problems.append(f"{place}: ready: {exc}")
+        packs = {rule.pack for rule in ruleset.rules}
+        for place, named in _named_packs(config).items():
+            port_problems += [f"{place}: rules: {_no_pack(n, packs)}" for n in named - packs]
         try:
             matcher = Matcher(ruleset, ready, self._cache.database)
         except hs.HyperscanError as exc:  # with the ports' own patterns it is too much
             raise TomlError([f"the rules are too much for Hyperscan together: {exc}"]) from exc
         return Compiled(matcher, ruleset.problems, port_problems)
+
+
+def _named_packs(config: Config) -> dict[str, set[str]]:
+    """Return the packs that the configuration names, by the place where."""
+    of_ports = {f'port "{name}"': set(port.rules) for name, port in config.port.items()}
+    return of_ports | {f'discover "{name}"': set(p.rules) for name, p in config.discover.items()}
+
+
+def _no_pack(named: str, packs: set[str]) -> str:
+    close = difflib.get_close_matches(named, packs, n=3)
+    hint = f"did you mean {' or '.join(close)}?" if close else "`serialwatch rules list`"
+    return f"no rule of a pack {named!r}: {hint}"

@@ -10,6 +10,7 @@ reflected) of its 40 bytes with the checksum 0.
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from binascii import crc_hqx
@@ -149,18 +150,25 @@ def first_seq_of(path: Path) -> int | None:
 
 
 def begun_utc_ns(path: Path) -> int:
-    """Return when a log file was begun, as its name says."""
-    begun = datetime.strptime(path.name.partition("-")[0], "%Y%m%dT%H%M%SZ")
-    return int(begun.replace(tzinfo=UTC).timestamp()) * 10**9
+    """Return when a log file was begun, as its name says; 0 if that is no time at all."""
+    name = path.name
+    year, month, day = int(name[:4]), int(name[4:6]), int(name[6:8])
+    hour, minute, second = int(name[9:11]), int(name[11:13]), int(name[13:15])
+    try:
+        begun = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+        return int(begun.timestamp()) * 10**9
+    except ValueError:  # somebody has given it a name
+        return 0
 
 
 def log_files(folder: Path) -> list[Path]:
     """Return the log files of one port, ordered by first line; none if there is no folder."""
     try:
-        found = [(seq, path) for path in folder.iterdir() if (seq := first_seq_of(path))]
+        names = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [path for _, path in sorted(found)]
+    found = [(int(match[1]), name) for name in names if (match := _NAME.fullmatch(name))]
+    return [folder / name for seq, name in sorted(found) if seq]
 
 
 def kernel_boot_id() -> bytes:

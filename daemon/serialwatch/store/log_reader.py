@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -10,9 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from serialwatch.records import Line
+from serialwatch.line import Line
+from serialwatch.store import log_boots
 from serialwatch.store.log_format import Kind, Place, Record, log_files
 from serialwatch.store.saved_file import LineStart, OpenFile, SavedFile
+
+_OPEN_FILES = 2  # the newest may grow: a writer begins a file before it ends the one before
 
 GapPlace = Literal["uart", "tty", "log", "client"]
 
@@ -44,12 +48,16 @@ class PortLog:
     def refresh(self) -> None:
         """See what was written since."""
         known = {file.path: file for file in self._files}
+        ended = {file.path for file in self._files[:-_OPEN_FILES]}
         files: list[SavedFile] = []
         for path in log_files(self.folder):
+            if path in ended:
+                files.append(known[path])
+                continue
             try:
                 # The index first: it is written after the bytes.
-                index_bytes = _size(path.with_suffix(".idx"))
-                log_bytes = path.stat().st_size
+                index_bytes = _size(f"{path.parent}/{path.stem}.idx")
+                log_bytes = os.stat(path).st_size
             except FileNotFoundError:
                 continue
             if not log_bytes:
@@ -84,15 +92,18 @@ class PortLog:
         last: int | None = None,
         limit: int | None = None,
         reverse: bool = False,
+        has_boots: bool = True,
     ) -> Iterator[Line]:
         """Yield the lines from `first` to `last`, at most `limit`; newest first if `reverse`.
 
         Numbers that were never used or are gone are left out. Nothing is read before it is asked
-        for, so the end of a log costs the same however long it is.
+        for, so the end of a log costs the same however long it is. To know the boot of a line its
+        file's index is read as a whole; without `has_boots` it is 0.
         """
         low = 0 if first is None else first
         high = 2**63 if last is None else last
-        found = self._backward(low, high) if reverse else self._forward(low, high)
+        walk = self._backward if reverse else self._forward
+        found = walk(low, high, has_boots=has_boots)
         for count, line in enumerate(found):
             if limit is not None and count >= limit:
                 return
@@ -117,6 +128,18 @@ class PortLog:
                     if low <= high:
                         yield low, high, opened.holds(start, after, words)
 
+    def newest_from(self, last: int, count: int) -> int:
+        """Return the first of the newest `count` lines up to line `last`, which is 1 at least."""
+        for index in range(self._index_of(last), -1, -1):
+            file = self._files[index]
+            with contextlib.suppress(FileNotFoundError), file.open() as opened:
+                end = min(last, opened.last_seq())
+                if end - file.first_seq + 1 >= count:
+                    return end - count + 1
+                count -= max(end - file.first_seq + 1, 0)
+            last = file.first_seq - 1
+        return self._files[0].first_seq if self._files else 1
+
     def line(self, seq: int) -> Line | None:
         """Return line `seq`, None if there is none of this number."""
         return next(self.lines(first=seq, last=seq), None)
@@ -126,16 +149,29 @@ class PortLog:
 
         Where the wall clock was set, each stretch between is looked at by itself, oldest first.
         """
-        for file in self._files:
-            with contextlib.suppress(FileNotFoundError), file.open() as opened:
-                end = opened.last_record((Kind.POINT, Kind.CUT))
-                may_go_on = file is self._files[-1] and not _has_cut(opened)
-                if end is not None and end.utc_ns < utc_ns and not may_go_on:
-                    continue
-                seq = _seq_in(opened, utc_ns)
-                if seq is not None:
-                    return seq
+        files = self._files
+        for first, stop in _runs(files):
+            begin = bisect_right(files, utc_ns, first, stop, key=lambda file: file.begun_utc_ns) - 1
+            # One file more: the last bytes of it came in the second in which the next was begun,
+            # or later, if the clock was set back.
+            for file in files[max(begin - 1, first) : stop]:
+                with contextlib.suppress(FileNotFoundError), file.open() as opened:
+                    seq = _seq_in(opened, utc_ns)
+                    if seq is not None:
+                        return seq
         return None
+
+    def boot_range(self, wanted: int) -> tuple[int, int | None] | None:
+        """Return the first and the last line of a boot, None if it is not in the log.
+
+        `wanted`: its number, 0 the newest, -1 the one before. No last line: it is the newest. Of a
+        boot whose beginning is gone it is the rest.
+        """
+        return log_boots.boot_range(self._files, wanted)
+
+    def boot_numbers(self) -> tuple[int, int] | None:
+        """Return the numbers of the oldest and the newest boot, None if there is none."""
+        return log_boots.boot_numbers(self._files)
 
     def boots(self) -> list[tuple[int, int, int]]:
         """Return (number, first line, UTC ns) of each boot, oldest first."""
@@ -164,28 +200,33 @@ class PortLog:
         """Return the index of the file that holds line `seq` if one does."""
         return bisect_right(self._files, seq, key=lambda file: file.first_seq) - 1
 
-    def _forward(self, low: int, high: int) -> Iterator[Line]:
+    def _boots_of(self, index: int, opened: OpenFile, *, has_boots: bool) -> list[tuple[int, int]]:
+        return log_boots.boots_of(self._files, index, opened) if has_boots else []
+
+    def _forward(self, low: int, high: int, *, has_boots: bool) -> Iterator[Line]:
         files = self._files
         for index in range(max(self._index_of(low), 0), len(files)):
             if files[index].first_seq > high:
                 return
             with contextlib.suppress(FileNotFoundError), files[index].open() as opened:
-                boots = self._boots_of(opened, index)
+                boots = self._boots_of(index, opened, has_boots=has_boots)
                 for line in self._lines_of(opened, index, opened.start_of(low), boots):
                     if line.seq > high:
                         return
                     if line.seq >= low:
                         yield line
 
-    def _backward(self, low: int, high: int) -> Iterator[Line]:
+    def _backward(self, low: int, high: int, *, has_boots: bool) -> Iterator[Line]:
         for index in range(self._index_of(high), -1, -1):
             with contextlib.suppress(FileNotFoundError), self._files[index].open() as opened:
-                yield from self._backward_in(opened, index, low, high)
+                boots = self._boots_of(index, opened, has_boots=has_boots)
+                yield from self._backward_in(opened, index, low, high, boots)
             if self._files[index].first_seq <= low:
                 return
 
-    def _backward_in(self, opened: OpenFile, index: int, low: int, high: int) -> Iterator[Line]:
-        boots = self._boots_of(opened, index)
+    def _backward_in(
+        self, opened: OpenFile, index: int, low: int, high: int, boots: list[tuple[int, int]]
+    ) -> Iterator[Line]:
         start = opened.start_of(high)
         while True:
             block: deque[Line] = deque()
@@ -211,22 +252,27 @@ class PortLog:
             else:
                 yield replace(line, is_complete=True)
 
-    def _boots_of(self, opened: OpenFile, index: int) -> list[tuple[int, int]]:
-        """Return (first line, number) of the boots of a file, in order."""
-        notes = [note for _, note in opened.file.notes(opened)]
-        if index + 1 < len(self._files):
-            # A boot is told a moment after its line: perhaps when the next file had begun.
-            following = self._files[index + 1]
-            with contextlib.suppress(FileNotFoundError), following.open() as other:
-                notes += [n for _, n in following.notes(other) if n.seq < following.first_seq]
-        found = [(note.seq, note.aux) for note in notes if note.kind is Kind.BOOT]
-        return [(0, opened.header.boot), *sorted(found)]
+
+def _runs(files: Sequence[SavedFile]) -> Iterator[tuple[int, int]]:
+    """Yield (first, stop) of neighbouring files of which each was begun later than the one before.
+
+    Nearly always that is one; more where the clock was set back.
+    """
+    first = 0
+    for index in range(1, len(files) + 1):
+        if index == len(files) or files[index].begun_utc_ns < files[index - 1].begun_utc_ns:
+            yield first, index
+            first = index
 
 
 def _seq_in(opened: OpenFile, utc_ns: int) -> int | None:
     """Return the first line of a file at or after a time, in the first stretch that has one."""
-    clocks = [index for index, note in opened.file.notes(opened) if note.kind is Kind.CLOCK]
+    clocks = opened.clock_settings()
     for low, high in zip([0, *clocks], [*clocks, opened.record_count], strict=True):
+        if high == opened.record_count:
+            last = opened.last_record((Kind.POINT, Kind.CUT))
+            if last is not None and last.utc_ns < utc_ns:
+                break  # nothing is later than that
         before = opened.last_point(lambda point: point.utc_ns < utc_ns, low, high)
         start = opened.line_start(max(before, low))
         end = opened.record(high) if high < opened.record_count else None
@@ -243,8 +289,8 @@ def _has_cut(opened: OpenFile) -> bool:
     return end is not None and end.kind is Kind.CUT
 
 
-def _size(path: Path) -> int:
+def _size(path: str) -> int:
     try:
-        return path.stat().st_size
+        return os.stat(path).st_size
     except FileNotFoundError:
         return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from serialwatch.lines import Eol, Splitter
@@ -158,34 +159,66 @@ def _without_torn_end(index: bytes, log_bytes: int) -> bytes:
 def _without_wrong_end(path: Path, header: Header, index: bytes) -> bytes:
     """Cut off what speaks of bytes that a crash of the PC has kept from the disk.
 
-    A file may come back with its size, and zeros where its newest bytes should be.
+    A file may come back with its size, and zeros where its newest bytes should be. Lines are
+    missing then, so that the last number tells whether the others need to be looked at.
     """
-    points = [
-        (at, record)
-        for at in range(HEADER_BYTES, len(index), RECORD_BYTES)
-        if index[at] == Kind.POINT and (record := unpack_record(index[at : at + RECORD_BYTES]))
-    ]
-    if not points:
+    last = _last_of(index, Kind.CUT, Kind.POINT)
+    if last is None:
         return index
-    wanted = points[-1][1].offset - _UNSYNCED_BYTES
-    known = [n for n, (_, r) in enumerate(points) if r.offset <= wanted and r.flags & LINE_START]
-    first = known[-1] if known else 0
-    start = points[first][1] if known else None
+    begin, start = _start_up_to(index, last.offset - _UNSYNCED_BYTES)
+    if _agrees(path, header, start, [(0, last)]) is None:
+        return index
+    records = (
+        (at, record)
+        for at in range(begin, len(index), RECORD_BYTES)
+        if index[at] in (Kind.POINT, Kind.CUT)
+        and (record := unpack_record(index[at : at + RECORD_BYTES]))
+    )
+    return index[: _agrees(path, header, start, records)]
+
+
+def _agrees(
+    path: Path, header: Header, start: Record | None, records: Iterable[tuple[int, Record]]
+) -> int | None:
+    """Return where the first record is that numbers a line as the log does not; None if all do."""
     walk = LogWalk(path, header, start.offset, start.seq) if start else LogWalk(path, header)
     try:
-        for at, record in points[first:]:
-            walk.go(record.offset)
-            seq, is_start = walk.line()
+        for at, record in records:
+            walk.go(walk.size if record.kind is Kind.CUT else record.offset)
+            if record.kind is Kind.CUT:
+                seq, is_start = walk.last_seq + 1, True
+            else:
+                seq, is_start = walk.line()
             if record.seq != seq or (record.flags & LINE_START and not is_start):
-                return index[:at]
-        last = unpack_record(index[-RECORD_BYTES:])
-        if last is not None and last.kind is Kind.CUT:
-            walk.go(walk.size)
-            if last.seq != walk.last_seq + 1:
-                return index[:-RECORD_BYTES]
+                return at
     finally:
         walk.close()
-    return index
+    return None
+
+
+def _start_up_to(index: bytes, offset: int) -> tuple[int, Record | None]:
+    """Return place and content of the last POINT up to an offset that begins a line.
+
+    By bisection, for an index may have a million records; the first one and None if there is none.
+    """
+    found: tuple[int, Record | None] = (HEADER_BYTES, None)
+    low, high = 0, (len(index) - HEADER_BYTES) // RECORD_BYTES
+    while low < high:
+        middle = number = (low + high) // 2
+        while number >= low:
+            at = HEADER_BYTES + number * RECORD_BYTES
+            record = unpack_record(index[at : at + RECORD_BYTES])
+            if record and record.kind is Kind.POINT and record.flags & LINE_START:
+                break
+            number -= 1
+        else:
+            low = middle + 1
+            continue
+        if record.offset <= offset:
+            found, low = (at, record), middle + 1
+        else:
+            high = number
+    return found
 
 
 def _last_of(index: bytes, *kinds: Kind, flags: int = 0) -> Record | None:

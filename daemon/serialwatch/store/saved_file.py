@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
+from serialwatch.line import Line
 from serialwatch.lines import LINE
-from serialwatch.records import Line
 from serialwatch.store.log_format import (
     HEADER_BYTES,
     LINE_START,
@@ -25,11 +25,16 @@ from serialwatch.store.log_format import (
     unpack_header,
     unpack_record,
 )
-from serialwatch.store.log_recovery import rebuilt_index
 
+_Stamp = tuple[int, int]  # index of a record, ns of its wall clock against its monotonic one
+_STAMPED = (Kind.POINT, Kind.CUT, Kind.CLOCK)  # that say when a byte came
+_SET_NS = 100_000_000  # the wall clock was set if it moved more against the monotonic one
 _BLOCK = 64 * 1024  # bytes of log read at once
 _RECORDS = 100  # records read at once
+_NEAR = 32  # records in which 64 KiB are looked for at first
 _BACK = 32 * 1024  # bytes of log that a step backwards goes at least
+_NOTED = 20_000  # records that are looked through at once
+_POINTS = bytes([Kind.POINT]) * _NOTED
 _NO_POINT = re.compile(rb"[^\x01]", re.DOTALL)
 
 
@@ -53,12 +58,24 @@ class SavedFile:
         assert first_seq is not None
         self.path = path
         self.port = port
+        self.begun_utc_ns = begun_utc_ns(path)
         self.first_seq = first_seq
         self.log_bytes = log_bytes
         self.index_bytes = index_bytes
         self.rebuilt = b""  # the index, where there is none that can be used
+        self._head: Header | None = None
         self._notes: list[tuple[int, Record]] = []  # all records but POINTs, as far as read
         self._read_records = 0
+
+    def head(self) -> Header | None:
+        """Return the head of the index, None if there is none that can be used."""
+        if self._head is None:
+            try:
+                with self.path.with_suffix(".idx").open("rb", buffering=0) as file:
+                    self._head = unpack_header(file.read(HEADER_BYTES))
+            except FileNotFoundError:
+                pass
+        return self._head
 
     def goes_on_from(self, earlier: SavedFile) -> None:
         """Take over what was found when the file was shorter."""
@@ -77,15 +94,17 @@ class SavedFile:
 
     def notes(self, opened: OpenFile) -> list[tuple[int, Record]]:
         """Return the records that are no POINTs, in their order, each with its index."""
-        count = opened.record_count
-        if self._read_records < count:
-            data = opened.read_records(self._read_records, count)
-            for match in _NO_POINT.finditer(data[::RECORD_BYTES]):
-                at = match.start() * RECORD_BYTES
-                record = unpack_record(data[at : at + RECORD_BYTES])
-                if record is not None:
-                    self._notes.append((self._read_records + match.start(), record))
-            self._read_records = count
+        while self._read_records < opened.record_count:
+            first = self._read_records
+            data = opened.read_records(first, min(first + _NOTED, opened.record_count))
+            kinds = data[::RECORD_BYTES]
+            if not _POINTS.startswith(kinds):
+                for match in _NO_POINT.finditer(kinds):
+                    at = match.start() * RECORD_BYTES
+                    record = unpack_record(data[at : at + RECORD_BYTES])
+                    if record is not None:
+                        self._notes.append((first + match.start(), record))
+            self._read_records = min(first + _NOTED, opened.record_count)
         return self._notes
 
 
@@ -177,6 +196,34 @@ class OpenFile:
                 high = index
         return found
 
+    def clock_settings(self) -> list[int]:
+        """Return the indexes of the records from which on the wall clock had been set, in order.
+
+        Between two of them it kept the step of the monotonic one, so they are found by bisection.
+        """
+        first = self._stamp(0, self.record_count, 1)
+        last = self._stamp(self.record_count - 1, -1, -1)
+        return [] if first is None or last is None else list(self._settings(first, last))
+
+    def _settings(self, low: _Stamp, high: _Stamp) -> Iterator[int]:
+        if abs(high[1] - low[1]) <= _SET_NS:
+            return
+        middle = (low[0] + high[0]) // 2
+        between = self._stamp(middle, low[0], -1) or self._stamp(middle + 1, high[0], 1)
+        if between is None:
+            yield high[0]
+            return
+        yield from self._settings(low, between)
+        yield from self._settings(between, high)
+
+    def _stamp(self, index: int, stop: int, step: int) -> _Stamp | None:
+        """Return how the clocks stand at the first record from `index` to before `stop`."""
+        for each in range(index, stop, step):
+            record = self.record(each)
+            if record is not None and record.kind in _STAMPED:
+                return each, record.utc_ns - record.mono_ns
+        return None
+
     def line_start(self, index: int) -> LineStart:
         """Return the nearest start of a line that record `index` or one before it marks."""
         while index >= 0:
@@ -229,15 +276,23 @@ class OpenFile:
         """Return a place some 64 KiB later, None if the file ends before."""
         step = _BLOCK
         while (wanted := start.offset + step) < self.file.log_bytes:
-            found = self.line_start(self.last_point(partial(_is_up_to, wanted)))
+            stop = start.index + _NEAR
+            while stop < self.record_count and not self._is_behind(stop, wanted):
+                stop += stop - start.index
+            stop = min(stop, self.record_count)
+            found = self.line_start(self.last_point(partial(_is_up_to, wanted), start.index, stop))
             if found.offset > start.offset:
                 return found
             step *= 2  # one very long line, or few points
         return None
 
+    def _is_behind(self, index: int, offset: int) -> bool:
+        point = self._point(index)
+        return point is not None and point.offset > offset
+
     def lines(self, start: LineStart, boots: list[tuple[int, int]]) -> Iterator[Line]:
         """Yield the lines from `start` on; `boots`: (first line, number), in order."""
-        clock = _Clock(self.records_from(start.index), begun_utc_ns(self.file.path))
+        clock = _Clock(self.records_from(start.index), self.file.begun_utc_ns)
         first_lines = [seq for seq, _ in boots]
         seq = start.seq
         for at, end, raw, is_complete in self._scan(start.offset):
@@ -264,6 +319,8 @@ class OpenFile:
                 header = unpack_header(os.pread(self._index_fd, HEADER_BYTES, 0))
             if header is not None:
                 return header
+            from serialwatch.store.log_recovery import rebuilt_index  # seldom needed
+
             file.rebuilt = rebuilt_index(file.path, file.port)
         header = unpack_header(file.rebuilt)
         assert header is not None

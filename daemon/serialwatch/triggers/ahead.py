@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from serialwatch.triggers.matcher import Matcher, Uses
+from bisect import bisect_right
+
+from serialwatch.triggers.matcher import Matcher, end_of
 from serialwatch.triggers.ruleset import Rule
+from serialwatch.triggers.uses import Uses
 from serialwatch.triggers.view import strip_escapes
 
 
@@ -31,7 +34,7 @@ class MatcherAhead(Matcher):
         """Scan the next complete lines; return the matches that matter."""
         self.view = view = strip_escapes(text)
         self._at = self._next = 0
-        hits = sorted(self._scans.scan(view), key=_end)
+        hits = sorted(self._scans.scan(view), key=end_of)
         if any(number not in self._idle for number, _ in hits):
             self._calm_lines = 0
         else:
@@ -49,12 +52,10 @@ class MatcherAhead(Matcher):
         if not self.view.startswith(text, start):
             return self._scans.scan(text)
         self._at = end = start + len(text)
-        found = []
-        while self._next < len(self._ahead) and self._ahead[self._next][1] <= end:
-            pattern, at = self._ahead[self._next]
-            found.append((pattern, at - start))
-            self._next += 1
-        return found
+        first = self._next
+        self._next = behind = bisect_right(self._ahead, end, first, key=end_of)
+        found = self._ahead[first:behind]
+        return [(pattern, at - start) for pattern, at in found] if start else found
 
 
 def _acts(use: Uses) -> bool:
@@ -94,7 +95,3 @@ def _start_of_last(text: bytes, lines: int) -> int:
         if end < 0:
             return 0
     return end + 1
-
-
-def _end(hit: tuple[int, int]) -> int:
-    return hit[1]

@@ -192,8 +192,10 @@ class Boots:
         """Note that a restart, an end or a sleep was announced."""
         if leads_to == "sleep":
             self._is_asleep = True
-        else:
-            self.state = "shutdown"
+            return
+        self.state = "shutdown"
+        self._is_state_known = True
+        if leads_to != "halt":
             self._command = at
 
     def expect(self, until_ns: int) -> None:

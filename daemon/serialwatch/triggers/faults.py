@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from serialwatch.records import BlockEnd, Finding, Hit, Severity
-from serialwatch.titles import normalise, readable
 from serialwatch.triggers.boots import Boots
 from serialwatch.triggers.flood import Flood
-from serialwatch.triggers.matcher import RulePatterns, Uses
 from serialwatch.triggers.moments import Moment
 from serialwatch.triggers.patterns import LineView
-from serialwatch.triggers.recent import kernel_stamp_s
-from serialwatch.triggers.ruleset import Rule
+from serialwatch.triggers.reading import Reading, Told, told
+from serialwatch.triggers.uses import RulePatterns
 
 MAX_RAW = 4096  # bytes of a line that are judged and kept
 MAX_WINDOW = 1024  # bytes of it that fields are taken from
-MAX_TITLE = 160  # characters
-_MAX_FIELD = 120
 _GATE_LINES = 20  # within so many lines another hit of its ecosystem lets a gated rule pass
 _REMEMBERED = 256  # lines a pattern was seen in
 _FLOODING_KEPT = 16  # forms of lines
@@ -35,15 +31,9 @@ class FoundLine:
     """A line in which something matched."""
 
     at: Moment
-    view: LineView
     raw: bytes
-    uses: Sequence[tuple[int, Uses]]  # by pattern id, in the order of ids
-    ends: Mapping[int, int]  # pattern id -> where it first ends in `view`
-
-    @property
-    def patterns(self) -> frozenset[int]:
-        """Return the ids of what matched."""
-        return frozenset(number for number, _ in self.uses)
+    reading: Reading
+    ends: Mapping[int, int]  # pattern id -> where it first ends in a long line
 
 
 @dataclass(slots=True)
@@ -99,46 +89,60 @@ class Faults:
         self.deadline = _NEVER  # seq at which `passed` has something to do
 
     @property
+    def is_flooded(self) -> bool:
+        """Tell whether there are lines that are only counted."""
+        return bool(self._flooding)
+
+    @property
     def is_waiting(self) -> bool:
         """Tell whether silence would decide something."""
         return bool(self._waiting) or self._block is not None
 
-    def is_only_counted(
-        self, at: Moment, shown: bytes, raw: bytes, ends: Mapping[int, int], uses: Sequence[Uses]
-    ) -> bool:
+    def is_only_counted(self, found: FoundLine) -> bool:
         """Count a line if it is one more of a flood, at a tenth of what judging it would take."""
-        if not self._flooding or (known := self._flooding.get(frozenset(ends))) is None:
+        at, reading = found.at, found.reading
+        if not self._flooding or (known := self._flooding.get(frozenset(reading.ids))) is None:
             return False
         compiled, flood = known
         if not flood.goes_on(at):
             self._flooding.clear()
             return False
-        if len(shown) > MAX_WINDOW or self._waiting or at.seq == self._judged_seq:
+        if len(reading.view.text) > MAX_WINDOW or self._waiting or at.seq == self._judged_seq:
             return False
-        if self._block and not self._block.ends.isdisjoint(ends):
+        if self._block and not self._block.ends.isdisjoint(reading.ids):
             return False
-        view = LineView(shown.rstrip(b"\r"))
-        matches = {number for number in ends if view.search(uses[number].pattern)}
-        if not matches or not matches <= compiled.matches or view.has(compiled.unless):
+        matches = reading.patterns
+        if not matches or not matches <= compiled.matches or reading.is_vetoed(compiled):
             return False
-        if compiled.rule.ecosystem and not self._is_proven(compiled.rule.ecosystem, view):
+        if compiled.rule.ecosystem and not self._is_proven(compiled.rule.ecosystem, reading):
             return False
-        key = _key_of(compiled.rule, _fields(view, compiled))
-        if not flood.knows(key, compiled.rule.severity):
+        key, severity = reading.told(compiled).key, compiled.rule.severity
+        if not flood.knows(key, severity):
             return False
-        flood.count(key, compiled.rule.severity, at, raw[:MAX_RAW], self._boots.number)
+        flood.count(key, severity, at, found.raw, self._boots.number)
         self._note_untold(flood)
-        self._remember(((number, uses[number]) for number in matches), at.seq)
+        self.remember(reading.remembered, at.seq)
         return True
 
     def line(self, found: FoundLine, ignored: frozenset[str] | None) -> None:
         """Judge a complete line but for the `ignored` rules; None: for all."""
-        self._remember(found.uses, found.at.seq)
-        self._wake(found)
+        self.remember(found.reading.remembered, found.at.seq)
+        if self._waiting:
+            self._wake(found)
         if ignored is not None:
             self._judge(found, ignored)
-        self._end_block(found)
-        self._set_deadline()
+        if self._block:
+            self._end_block(found)
+        if self._waiting or self._block or self.deadline != _NEVER:
+            self._set_deadline()
+
+    def remember(self, patterns: Iterable[int], seq: int) -> None:
+        """Note where patterns were seen that rules ask for."""
+        for number in patterns:
+            if number in self._seen:
+                self._seen[number].append(seq)
+            else:
+                self._seen[number] = deque((seq,), maxlen=_REMEMBERED)
 
     def partial(self, found: FoundLine, ignored: frozenset[str], *, is_stale: bool) -> None:
         """Judge a line that is not complete; it is judged again when it is.
@@ -205,19 +209,14 @@ class Faults:
             self._block.ends = frozenset()
         self._set_deadline()
 
-    def _remember(self, uses: Iterable[tuple[int, Uses]], seq: int) -> None:
-        for number, use in uses:
-            if use.is_remembered:
-                self._seen.setdefault(number, deque(maxlen=_REMEMBERED)).append(seq)
-
     def _wake(self, found: FoundLine) -> None:
         """Confirm or veto what waits for a line such as this."""
+        seq, patterns = found.at.seq, found.reading.patterns
         for waiting in list(self._waiting):
-            seq = found.at.seq
-            if waiting.veto_until >= seq and waiting.compiled.near & found.patterns:
+            if waiting.veto_until >= seq and waiting.compiled.near & patterns:
                 self._waiting.remove(waiting)
                 continue
-            if waiting.needs_until >= seq and waiting.compiled.needs & found.patterns:
+            if waiting.needs_until >= seq and waiting.compiled.needs & patterns:
                 waiting.needs_until = waiting.gate_until = 0
                 self._release(waiting)
 
@@ -241,13 +240,12 @@ class Faults:
     ) -> list[str]:
         """Find what hits the line and return the ids; only the sharper of parent and child does."""
         candidates: dict[str, RulePatterns] = {}
-        for _, use in found.uses:
-            for compiled in use.rules:
-                rule = compiled.rule
-                if rule.id in ignored or (compiled.unless and not can_be_vetoed):
-                    continue
-                if self._is_candidate(found, compiled):
-                    candidates[rule.id] = compiled
+        for compiled in found.reading.rules:
+            rule = compiled.rule
+            if rule.id in ignored or (compiled.unless and not can_be_vetoed):
+                continue
+            if self._is_candidate(found, compiled):
+                candidates[rule.id] = compiled
         vaguer = {rule_id for compiled in candidates.values() for rule_id in compiled.ancestors}
         hits = [rule_id for rule_id in candidates if rule_id not in vaguer]
         for rule_id in hits:
@@ -263,15 +261,14 @@ class Faults:
             flood = self._floods[rule.id] = Flood()
         if flood.is_calm(found.at) or self._must_wait(found, compiled):
             return False
-        fields = _fields(_window(found, compiled), compiled)
-        key = _key_of(rule, fields)
-        severity = self._severity(found.view, compiled)
+        key = _told(found, compiled).key
+        severity = self._severity(found.reading, compiled)
         if not flood.count(key, severity, found.at, found.raw, self._boots.number):
             return False
         self._note_untold(flood)
         self._corroborate(rule.family, found.at.seq)
         if _tells_nothing_else(found, compiled) and len(self._flooding) < _FLOODING_KEPT:
-            self._flooding[frozenset(found.ends)] = compiled, flood
+            self._flooding[frozenset(found.reading.ids)] = compiled, flood
         return True
 
     def _note_untold(self, flood: Flood) -> None:
@@ -291,7 +288,7 @@ class Faults:
         rule = compiled.rule
         if rule.needs or rule.count or (rule.unless_near and rule.unless_near.after):
             return True
-        return bool(rule.ecosystem) and not self._is_proven(rule.ecosystem, found.view)
+        return bool(rule.ecosystem) and not self._is_proven(rule.ecosystem, found.reading)
 
     def _is_candidate(self, found: FoundLine, compiled: RulePatterns) -> bool:
         rule, seq = compiled.rule, found.at.seq
@@ -299,26 +296,32 @@ class Faults:
             return False
         if seq == self._judged_seq and rule.id in self._judged:
             return False
-        if found.view.has(compiled.unless):
+        if found.reading.is_vetoed(compiled):
             return False
         near = rule.unless_near
         if near is None:
             return True
-        is_here = bool(compiled.near & found.patterns)
+        is_here = bool(compiled.near & found.reading.patterns)
         return not (is_here or self._is_near(compiled.near, seq - near.before, seq))
 
     def _is_near(self, patterns: Iterable[int], first_seq: int, last_seq: int) -> bool:
-        return any(first_seq <= seq <= last_seq for p in patterns for seq in self._seen.get(p, ()))
+        for pattern in patterns:
+            for seq in reversed(self._seen.get(pattern, ())):
+                if seq < first_seq:
+                    break
+                if seq <= last_seq:
+                    return True
+        return False
 
     def _found(self, found: FoundLine, compiled: RulePatterns) -> None:
         rule, seq = compiled.rule, found.at.seq
         hit = self._hit(found, compiled)
         needs_until = gate_until = 0
-        if rule.needs and compiled.matches & found.patterns <= compiled.needy:
+        if rule.needs and compiled.matches & found.reading.patterns <= compiled.needy:
             first = seq - rule.needs.within_lines
             if not self._is_near(compiled.needs, first, seq - 1):
                 needs_until = seq + rule.needs.within_lines
-        if rule.ecosystem and not (rule.needs or self._is_proven(rule.ecosystem, found.view)):
+        if rule.ecosystem and not (rule.needs or self._is_proven(rule.ecosystem, found.reading)):
             gate_until = seq + _GATE_LINES
         self._corroborate(rule.family, seq)
         veto_until = seq + rule.unless_near.after if rule.unless_near else 0
@@ -329,11 +332,11 @@ class Faults:
         else:
             self._emit(hit, compiled)
 
-    def _is_proven(self, ecosystems: Sequence[str], view: LineView) -> bool:
+    def _is_proven(self, ecosystems: tuple[str, ...], reading: Reading) -> bool:
         """Tell whether the port showed one of them, in its banners or in the form of the line."""
         if not self._ecosystems.isdisjoint(ecosystems):
             return True
-        return "linux" in ecosystems and kernel_stamp_s(view.text) is not None
+        return "linux" in ecosystems and reading.stamp_s is not None
 
     def _corroborate(self, family: str, seq: int) -> None:
         """Let pass what waited for another fault of its ecosystem."""
@@ -344,22 +347,21 @@ class Faults:
 
     def _hit(self, found: FoundLine, compiled: RulePatterns) -> Hit:
         rule = compiled.rule
-        fields = _fields(_window(found, compiled), compiled)
-        title = _title(rule.title, fields)
+        told = _told(found, compiled)
         return Hit(
             port=self._port,
             trigger=rule.id,
-            severity=self._severity(found.view, compiled),
+            severity=self._severity(found.reading, compiled),
             tier=rule.tier,
-            title=title,
-            key=_key_of(rule, fields),
+            title=told.title,
+            key=told.key,
             seq=found.at.seq,
             block_first=self._block_first(compiled, found.at.seq),
             boot=self._boots.number,
             mono_ns=found.at.mono_ns,
             utc_ns=found.at.utc_ns,
             raw=found.raw[:MAX_RAW],
-            fields=fields,
+            fields=told.fields,
             ecosystem=rule.family,
             knowledge=rule.knowledge,
             parent=rule.parent,
@@ -367,12 +369,12 @@ class Faults:
             continues=rule.continues,
         )
 
-    def _severity(self, view: LineView, compiled: RulePatterns) -> Severity:
+    def _severity(self, reading: Reading, compiled: RulePatterns) -> Severity:
         rule = compiled.rule
         for when, pattern in zip(rule.severity_when, compiled.when, strict=True):
             if when.state not in (None, self._boots.state):
                 continue
-            if pattern is None or view.search(pattern):
+            if pattern is None or reading.has(pattern):
                 return when.severity
         return rule.severity
 
@@ -383,8 +385,13 @@ class Faults:
         least = max(seq - block.back_lines, self._floor_seq)
         if self._block:
             least = max(least, self._block.first_seq)
-        starts = [s for p in compiled.starts for s in self._seen.get(p, ()) if least <= s <= seq]
-        return min(starts, default=seq)
+        first = seq
+        for pattern in compiled.starts:
+            for seen in reversed(self._seen.get(pattern, ())):
+                if seen < least:
+                    break
+                first = min(first, seen)
+        return first
 
     def _emit(self, hit: Hit, compiled: RulePatterns) -> None:
         rule = compiled.rule
@@ -421,7 +428,7 @@ class Faults:
 
     def _end_block(self, found: FoundLine) -> None:
         block = self._block
-        if block and found.at.seq > block.opened_seq and block.ends & found.patterns:
+        if block and found.at.seq > block.opened_seq and block.ends & found.reading.patterns:
             self._close(found.at.seq, "end", found.at)
 
     def _close(self, last_seq: int, reason: EndReason, at: Moment) -> None:
@@ -449,54 +456,33 @@ class Faults:
         self.deadline = min(due, default=_NEVER)
 
 
+def _told(found: FoundLine, compiled: RulePatterns) -> Told:
+    if len(found.reading.view.text) <= MAX_WINDOW:
+        return found.reading.told(compiled)
+    return told(_window(found, compiled), compiled)
+
+
 def _window(found: FoundLine, compiled: RulePatterns) -> LineView:
-    """Return what `fields` may look at: all of a line, or 1 KiB of a long one around the match.
+    """Return what `fields` may look at in a long line: 1 KiB of it around the match.
 
     Few write patterns that take no quadratic time, and this runs on the loop.
     """
-    text = found.view.text
-    if len(text) <= MAX_WINDOW:
-        return found.view
-    matches = [use.pattern.find(text) for n, use in found.uses if n in compiled.matches]
+    text = found.reading.view.text
+    matches = [use.pattern.find(text) for n, use in found.reading.uses if n in compiled.matches]
     ends = [match.end() for match in matches if match]
     end = min(ends or [found.ends[n] for n in compiled.matches if n in found.ends])
     first = max(0, end - MAX_WINDOW // 2)
     return LineView(text[first : first + MAX_WINDOW])
 
 
-def _fields(view: LineView, compiled: RulePatterns) -> dict[str, str]:
-    fields: dict[str, str] = {}
-    for pattern in compiled.fields:
-        if match := view.search(pattern):
-            for name, value in match.groupdict().items():
-                if value is not None and name not in fields:
-                    fields[name] = readable(value)[:_MAX_FIELD]
-    return fields
-
-
-def _key_of(rule: Rule, fields: Mapping[str, str]) -> str:
-    """Return what tells one fault of a rule from another."""
-    key = "|".join(fields.get(name, "") for name in rule.key)
-    return key or normalise(_title(rule.title, fields))
-
-
 def _tells_nothing_else(found: FoundLine, compiled: RulePatterns) -> bool:
     """Tell whether lines in which the same was found need not be looked at by anybody else."""
     rule = compiled.rule
-    if rule.severity_when or rule.unless_near or len(found.view.text) > MAX_WINDOW:
+    if rule.severity_when or rule.unless_near or len(found.reading.view.text) > MAX_WINDOW:
         return False
     return all(
         use.rules == [compiled]
         and not (use.boots or use.causes or use.ready or use.ignores)
         and not (use.shutdowns or use.detectors)
-        for _, use in found.uses
+        for _, use in found.reading.uses
     )
-
-
-class _Missing(dict[str, str]):
-    def __missing__(self, name: str) -> str:
-        return "?"
-
-
-def _title(title: str, fields: Mapping[str, str]) -> str:
-    return title.format_map(_Missing(fields))[:MAX_TITLE]

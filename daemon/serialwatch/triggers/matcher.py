@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from operator import itemgetter
 
 import hyperscan as hs
 
@@ -14,49 +14,12 @@ from serialwatch.triggers.patterns import (
     compile_pattern,
     scanned_patterns,
 )
-from serialwatch.triggers.ruleset import (
-    BootMarker,
-    Ignore,
-    LineDetector,
-    ReadyMarker,
-    ResetCause,
-    Rule,
-    RuleSet,
-    Shutdown,
-)
-from serialwatch.triggers.seams import grams_of
+from serialwatch.triggers.reading import Readings
+from serialwatch.triggers.ruleset import LineDetector, Rule, RuleSet
+from serialwatch.triggers.seams import torn_of
+from serialwatch.triggers.uses import RulePatterns, Uses
 
-
-@dataclass(frozen=True, slots=True)
-class RulePatterns:
-    """A rule with its patterns compiled; sets hold pattern ids."""
-
-    rule: Rule
-    matches: frozenset[int]
-    fields: tuple[Pattern, ...]
-    unless: tuple[Pattern, ...]
-    when: tuple[Pattern | None, ...]  # one an entry of `severity_when`
-    starts: frozenset[int]
-    ends: frozenset[int]
-    needs: frozenset[int]
-    needy: frozenset[int]  # matches that need one of these
-    near: frozenset[int]
-    ancestors: frozenset[str]  # ids of the vaguer rules
-
-
-@dataclass(slots=True)
-class Uses:
-    """What a pattern stands for; most have one use."""
-
-    pattern: Pattern
-    rules: list[RulePatterns] = field(default_factory=list)
-    boots: list[BootMarker] = field(default_factory=list)
-    causes: list[ResetCause] = field(default_factory=list)
-    ready: list[ReadyMarker] = field(default_factory=list)
-    ignores: list[Ignore] = field(default_factory=list)
-    shutdowns: list[Shutdown] = field(default_factory=list)
-    detectors: list[LineDetector] = field(default_factory=list)
-    is_remembered: bool = False  # other rules ask where it was last seen
+end_of = itemgetter(1)  # of a match, as `scan` returns it
 
 
 class Matcher:
@@ -82,11 +45,12 @@ class Matcher:
             (prompt, tuple(map(compile_pattern, prompt.match))) for prompt in ruleset.prompts
         )
         self.uses = _uses(ruleset, self.patterns, ids)
-        self.grams = grams_of(
-            pattern.source.encode()
-            for pattern, use in zip(self.patterns, self.uses, strict=True)
-            if use.rules or use.boots or use.causes or use.detectors
-        )
+        self.torn = torn_of(self.uses, ruleset.ignores)
+        self.detectors = frozenset(detector.id for detector in ruleset.detectors)
+        self.only_remembered = frozenset(
+            number for number, use in enumerate(self.uses) if use.is_only_remembered
+        ) - set(self.ready.values())
+        self.readings = Readings()
         self._read = _read_in_lines(ruleset, self.patterns)
         for pattern, _ in self._read:
             pattern.patience.renew()

@@ -267,7 +267,7 @@ class ShutdownTable(Table):
 
     match: _SomeStrings
     ecosystem: str
-    leads_to: Literal["restart", "off", "sleep"]
+    leads_to: Literal["restart", "off", "sleep", "halt"]
     after: _Strings = ()
 
     def scanned(self) -> Iterator[_Named]:

@@ -50,6 +50,7 @@ class Patience:
     def search(self, search: _Search, text: bytes) -> re.Match[bytes] | None:
         """Search, but not for longer than `LIMIT_S`."""
         if self.is_over:
+            _unanswered[0] += 1
             return None
         if threading.get_ident() != threading.main_thread().ident:
             return search(text)
@@ -61,6 +62,7 @@ class Patience:
                 began_s = time.thread_time()  # not what other programs take from us
                 with suppress(_TooSlowError):
                     return _within_limit(search, text)
+            _unanswered[0] += 1
             return None
         finally:
             if (took_s := time.thread_time() - began_s) > SLOW_S:
@@ -78,6 +80,14 @@ class Patience:
             self._over_until_s = now_s + GIVEN_UP_S
             _newest[0] = self._over_until_s
             self._slow_s = 0.0
+
+
+_unanswered = [0]
+
+
+def unanswered() -> int:
+    """Return how many searches were not made, or were ended, since the start."""
+    return _unanswered[0]
 
 
 _newest = [0.0]  # until when the pattern is given up that was given up last

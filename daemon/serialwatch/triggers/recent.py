@@ -30,6 +30,7 @@ class Recent:
         self._chunks: deque[bytes] = deque()
         self._bytes = 0
         self._last_seq = 0  # first line of the last chunk
+        self.is_torn = False  # the line that is judged began in the one before
         # The highest kernel time, whole seconds: of all chunks but the newest ones, so many, that
         # were not looked at yet, and of the last one up to an offset.
         self._newest_s = _NONE
@@ -39,8 +40,8 @@ class Recent:
         self._looked_s = _NONE
         self._anew_from = 0  # where in the last chunk the kernel's clock started anew
         self._is_replaying = False
-        self._asked_in = -1  # first line of the chunk for which was looked
-        self._is_asked = False  # whether `dmesg` stands anywhere
+        # Chunks that came, those in which `dmesg` was looked for, and the newest that has it.
+        self._fed = self._asked_to = self._asked_last = 0
 
     def fed(self, first_seq: int, view: bytes) -> None:
         """Take a chunk of complete lines."""
@@ -55,6 +56,7 @@ class Recent:
         if self._bytes > 2 * _KEPT_BYTES:
             self._drop()
         self._chunks.append(view)
+        self._fed += 1
         self._bytes += len(view)
         self._last_seq = first_seq
         self._looked_to = 0
@@ -67,6 +69,11 @@ class Recent:
 
     def lines_before(self, offset: int, count: int) -> list[bytes]:
         """Return up to so many lines before the one that starts at `offset` of the last chunk."""
+        if self.is_torn:
+            return self._lines_before(offset, count + 1)[:-1]
+        return self._lines_before(offset, count)
+
+    def _lines_before(self, offset: int, count: int) -> list[bytes]:
         found: list[bytes] = []
         for number, view in enumerate(reversed(self._chunks)):
             end = len(view) if number else offset
@@ -77,6 +84,15 @@ class Recent:
             if len(found) == count:
                 break
         return found[::-1]
+
+    def line_behind(self, offset: int, behind: bytes) -> bytes:
+        """Return the line after the one at `offset` of the last chunk; `behind` is after that."""
+        view = self._chunks[-1] if self._chunks else b""
+        end = view.find(b"\n", offset)
+        if end < 0 or self.is_torn or b"\r" in view[offset:end].rstrip(b"\r"):
+            return b""
+        next_end = view.find(b"\n", end + 1)
+        return behind if next_end < 0 else view[end + 1 : next_end]
 
     def last_line(self) -> tuple[bytes, int]:
         """Return the newest line that is not blank, and its seq; b"" and 0 if there is none."""
@@ -110,10 +126,13 @@ class Recent:
 
     def _is_printed_again(self, line: bytes, offset: int) -> bool:
         """Tell whether this very line, stamp and all, stands before a `dmesg` as well."""
-        if self._asked_in != self._last_seq:  # once a chunk: in a flood each line would look
-            self._asked_in = self._last_seq
-            self._is_asked = any(b"dmesg" in view for view in self._chunks)
-        if not self._is_asked:
+        kept = len(self._chunks)
+        if self._asked_to < self._fed:  # once a chunk: in a flood each line would look
+            for number in range(max(0, self._asked_to - (self._fed - kept)), kept):
+                if b"dmesg" in self._chunks[number]:
+                    self._asked_last = self._fed - kept + number + 1
+            self._asked_to = self._fed
+        if self._asked_last <= self._fed - kept:
             return False
         has_asked = False
         for number, view in enumerate(reversed(self._chunks)):

@@ -36,6 +36,11 @@ _ASKS = re.compile(
 _FOLLOWS = re.compile(rb"\btail +-\w*[fF]| -\w*[fwW]\w*\b|--follow")
 
 
+def is_of_listing(line: bytes) -> bool:
+    """Tell whether a line has the form in which loggers save it."""
+    return _LISTED.match(line) is not None
+
+
 class Replays:
     """The saved logs that somebody has had printed on one console."""
 

@@ -123,7 +123,7 @@ class RuleFolders:
 
     def _read(self, path: Path) -> TomlFile:
         _check_file(path)
-        return replace(read_toml(path), path=f"{path.parent.name}/{path.name}")
+        return replace(read_toml(path), path=f"{path.absolute().parent.name}/{path.name}")
 
     def _merge(self, files: Mapping[Path, TomlFile]) -> tuple[dict[Path, _Pack], RuleSet]:
         packs: dict[Path, _Pack] = {}

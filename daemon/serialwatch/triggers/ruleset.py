@@ -173,7 +173,7 @@ class Shutdown:
 
     ecosystem: str
     match: tuple[str, ...]
-    leads_to: Literal["restart", "off", "sleep"]
+    leads_to: Literal["restart", "off", "sleep", "halt"]  # halt: by a fault
     after: tuple[str, ...]  # only if one of the 3 lines before matches one of these
     source: str
 

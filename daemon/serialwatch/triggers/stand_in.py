@@ -18,14 +18,17 @@ from serialwatch.triggers.pattern_tree import Group, Item, Tree, can_be_glued
 MIN_PLAIN = 8  # characters in a row; with fewer, too many other lines are found
 MIN_CORE = 5  # of them, for what stands around to be left to `re`
 MAX_PLAIN = 64  # of them are enough
+ENOUGH = 16  # characters: what says so much need not say more in more texts
+MOST_TEXTS = 8  # that one piece may become, each alternative written out
 
 MOST_COUNTED = 3  # times that a repeat may have as its limit; Hyperscan counts them one by one
 
 # What boards in good health print in every boot tells nothing.
 _COMMON = re.compile(
-    r"\b(?:(?:start|load|boot|initiali[sz])(?:s|ed|ing|er)?|errors?|fail(?:s|ed|ure)?|timed"
-    r"|time ?out|could|can|did|does|is|are|was|not|unable|found|to|from|for|exception"
+    r"\b(?:(?:start|load|boot|initiali[sz])(?:s|ed|ing|er)?|e?rrors?|f?ail(?:s|ed|ure)?|t?imed"
+    r"|t?ime ?out|could|can|c?annot|did|does|is|are|was|not|unable|found|to|from|for|exception"
     r"|assert(?:ion)?|fatal|warning|notice|info|version|devices?|drivers?|unsupported|reached"
+    r"|bluetooth|ext4|regulators?|remoteproc|scheduler|signature"
     r"|target|interface|application|dropped|system|power|reset|restart|invalid|unknown|no|random"
     r"|at|on|of|in|number|fired|expired|received|detected|seconds|address|console|memory|reading"
     r"|writing|using|image|kernel|linux|systemd|usb|mmc(?:blk)?|rst|0x)\b",
@@ -56,8 +59,14 @@ def _plain(group: Group) -> list[Text]:
     """Return texts of which each match of the group holds one, [] if there are none."""
     if group.opening.startswith(("(?i", "(?=", "(?!", "(?<")):
         return []
-    found = [max(_pieces(branch), key=_least_worth, default=[]) for branch in group.branches]
+    found = [max(_pieces(branch), key=_choice, default=[]) for branch in group.branches]
     return [text for texts in found for text in texts] if all(found) else []
+
+
+def _choice(texts: list[Text]) -> tuple[int, int, int]:
+    """Return what makes one piece better than another."""
+    length = min(map(len, texts), default=0)
+    return min(_least_worth(texts), ENOUGH), min(length, ENOUGH), -len(texts)
 
 
 def _least_worth(texts: list[Text]) -> int:
@@ -74,26 +83,67 @@ def _worth(text: Text) -> int:
 
 
 def _pieces(branch: list[Item]) -> Iterator[list[Text]]:
-    """Return all pieces of plain text of a branch, and the choices that its groups leave."""
-    run: list[str] = []
+    """Return all pieces of plain text of a branch, and the choices that its groups leave.
+
+    Alternatives that stand beside text become one text each with it.
+    """
+    runs: list[Text] = [()]
     for item in branch:
         what = item.what
         if isinstance(what, Group):
-            yield [tuple(run[-MAX_PLAIN:])]
-            run = []
             if not item.is_optional:
                 yield _plain(what)
+            whole, heads, tails = _spelled(item)
+            yield runs
+            if len(heads) * len(runs) <= MOST_TEXTS:
+                yield [_end_of(run + head) for run in runs for head in heads]
+            if whole and len(whole) * len(runs) <= MOST_TEXTS:
+                runs = [_end_of(run + text) for run in runs for text in whole]
+            else:
+                runs = tails if len(tails) <= MOST_TEXTS else [()]
         elif not item.repeat and what.literal:
-            run.append(what.for_hyperscan)
+            runs = [_end_of((*run, what.for_hyperscan)) for run in runs]
         elif what.literal and not item.is_optional:
-            run += [what.for_hyperscan] * item.least
+            more = (what.for_hyperscan,) * item.least
+            runs = [_end_of(run + more) for run in runs]
             if item.is_open:
-                yield [tuple(run[-MAX_PLAIN:])]
-                del run[: -item.least]
+                yield runs
+                runs = [more]
         elif what.for_python not in (r"\b", r"\B"):
-            yield [tuple(run[-MAX_PLAIN:])]
-            run = []
-    yield [tuple(run[-MAX_PLAIN:])]
+            yield runs
+            runs = [()]
+    yield runs
+
+
+def _end_of(text: Text) -> Text:
+    return text[-MAX_PLAIN:]
+
+
+def _spelled(item: Item) -> tuple[list[Text], list[Text], list[Text]]:
+    """Return the texts that a group stands for, if it is nothing else; how it begins, and ends."""
+    group = item.what
+    assert isinstance(group, Group)
+    nothing: list[Text] = [()]
+    if item.repeat not in ("", "?") or group.opening.startswith(("(?i", "(?=", "(?!", "(?<")):
+        return [], nothing, nothing
+    heads: list[Text] = []
+    tails: list[Text] = []
+    is_whole = True
+    for branch in group.branches:
+        texts = [_literal_of(each) for each in branch]
+        head = next((n for n, text in enumerate(texts) if not text), len(texts))
+        is_whole &= head == len(texts)
+        tail = next((n for n, text in enumerate(reversed(texts)) if not text), len(texts))
+        heads.append(tuple(texts[:head]))
+        tails.append(tuple(texts[len(texts) - tail :]))
+    if item.is_optional:
+        return (heads + nothing, nothing, nothing) if is_whole else ([], nothing, nothing)
+    return heads if is_whole else [], heads, tails
+
+
+def _literal_of(item: Item) -> str:
+    is_one = not isinstance(item.what, Group) and not item.repeat and item.what.literal
+    return item.what.for_hyperscan if is_one and not isinstance(item.what, Group) else ""
 
 
 def _piece(alone: Group, *, is_anchored: bool) -> Group:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from serialwatch.records import Boot, Finding, Hit, Lines, PortState, Ready
 from serialwatch.titles import normalise, readable
@@ -16,15 +15,19 @@ from serialwatch.triggers.detectors.counter import Counters
 from serialwatch.triggers.detectors.fault import Fault
 from serialwatch.triggers.detectors.port import PortDetectors
 from serialwatch.triggers.detectors.storm import LineRates
-from serialwatch.triggers.faults import MAX_RAW, MAX_TITLE, Faults, FoundLine
-from serialwatch.triggers.matcher import Matcher, Uses
+from serialwatch.triggers.faults import MAX_RAW, Faults, FoundLine
+from serialwatch.triggers.matcher import Matcher, end_of
+from serialwatch.triggers.matches import lines_with, parts_with
 from serialwatch.triggers.moments import Moment, S
-from serialwatch.triggers.patterns import LineView, compile_pattern
+from serialwatch.triggers.patience import unanswered
+from serialwatch.triggers.patterns import LineView
+from serialwatch.triggers.reading import MAX_KNOWN, MAX_TITLE, Reading
 from serialwatch.triggers.recent import Recent
 from serialwatch.triggers.replays import Copied, Replays, copied
-from serialwatch.triggers.ruleset import BootMarker, PrintedCause, ResetCause
-from serialwatch.triggers.seams import Joint, Seams
-from serialwatch.triggers.typed import Typed, is_text_command
+from serialwatch.triggers.ruleset import Shutdown
+from serialwatch.triggers.seams import Joint, Piece, Seams
+from serialwatch.triggers.typed import Typed
+from serialwatch.triggers.uses import Uses
 from serialwatch.triggers.view import strip_escapes
 
 QUIET_NS = 2 * S  # a wait for later lines ends, and a block
@@ -76,7 +79,7 @@ class PortWatch:
         self._faults = Faults(port, self._options.packs, self._boots, self._ecosystems, self._tell)
         self._recent = Recent()
         self._replays = Replays(self._recent)
-        self._seams = Seams(matcher.grams)
+        self._seams = Seams(matcher.torn)
         self._typed = Typed()
         self._rates = LineRates()
         self._out: list[Finding] = []
@@ -84,6 +87,7 @@ class PortWatch:
         self._quiet_ns = _SLOW_QUIET_NS if slow else QUIET_NS
         self._newest = Lines(1, 0, b"", 0, 0)
         self._view = b""  # of the lines that are being judged
+        self._behind = b""  # the line after them
         self._heard_ns = 0
         # A start that is not told yet, its banner, the last line before it.
         self._held: tuple[Start, str, bytes] | None = None
@@ -114,11 +118,19 @@ class PortWatch:
 
     def fed(self, lines: Lines) -> list[Finding]:
         """Take complete lines."""
+        view = strip_escapes(lines.text)
+        for piece in self._seams.pieces(lines, view, self._matcher.scan(view)):
+            self._feed(piece)
+        return self._told()
+
+    def _feed(self, piece: Piece) -> None:
+        """Judge lines; `piece.behind` is the line after them, as far as it matters."""
+        lines, view, hits = piece.lines, piece.view, piece.hits
         mono_ns = lines.mono_ns
         if mono_ns - self._heard_ns >= _CAUSE_NS:
             self._settle(mono_ns)
-        view = strip_escapes(lines.text)
         self._view = view
+        self._behind = piece.behind
         self._recent.fed(lines.first_seq, view)
         second = self._rates.fed(lines.first_seq, lines.count, view, mono_ns)
         if second:
@@ -127,7 +139,6 @@ class PortWatch:
         self._heard_ns = mono_ns
         self._partial = None
         self._is_at_prompt = False
-        hits = self._matcher.scan(view)
         joints = self._seams.fed(view, self._matcher.scan)
         if hits or joints:
             self._judge(lines, view, hits, joints)
@@ -139,10 +150,15 @@ class PortWatch:
         self._faults.tell_counted()
         if self._held:
             self._tell_start_if_due(self._last.seq)
-        return self._told()
+
+    def _let_go(self) -> None:
+        """Judge the line that was kept back: what follows now does not belong to it."""
+        if piece := self._seams.let_go():
+            self._feed(piece)
 
     def partial(self, seq: int, text: bytes, mono_ns: int, utc_ns: int) -> list[Finding]:
         """Take a line that was not finished within 100 ms; it comes again when it grows or ends."""
+        self._let_go()
         at = Moment(seq, mono_ns, utc_ns)
         self._detectors.heard(mono_ns)
         self._heard_ns = mono_ns
@@ -154,6 +170,9 @@ class PortWatch:
 
     def tick(self, mono_ns: int, utc_ns: int) -> list[Finding]:
         """Let time pass; call it some 20 times a second."""
+        if self._seams.keeps(mono_ns):
+            return []
+        self._let_go()
         self._settle(mono_ns)
         if second := self._rates.tick(mono_ns):
             self._detected(self._detectors.second(second), Moment(0, mono_ns, utc_ns))
@@ -188,6 +207,7 @@ class PortWatch:
         return self._told()
 
     def _lost(self, mono_ns: int) -> None:
+        self._let_go()
         self._tell_start()
         self._faults.quiet(self._last.seq, replace(self._last, mono_ns=mono_ns))
         self._detected(self._detectors.tick(mono_ns), replace(self._last, mono_ns=mono_ns))
@@ -199,6 +219,7 @@ class PortWatch:
         self, state: PortState, problem: str, device: str, mono_ns: int, utc_ns: int
     ) -> list[Finding]:
         """Take a state of the port and its problem; `device` is its real path while it is open."""
+        self._let_go()
         faults = self._detectors.port_state(
             state,
             problem,
@@ -224,6 +245,7 @@ class PortWatch:
 
     def wrote(self, data: bytes, mono_ns: int) -> None:
         """Note what was written to the board."""
+        self._let_go()
         if self._typed.wrote(data, mono_ns):
             self._boots.going_down("restart", Moment(self._last.seq, mono_ns, 0))
 
@@ -234,6 +256,7 @@ class PortWatch:
 
     def swap(self, matcher: Matcher) -> None:
         """Go on with other rules; detectors learn anew."""
+        self._let_go()
         self._faults.forget_patterns()
         ids = {use.pattern.source: number for number, use in enumerate(matcher.uses)}
         self._boots.renumber(
@@ -249,7 +272,7 @@ class PortWatch:
 
     def _take(self, matcher: Matcher) -> None:
         self._matcher = matcher
-        self._seams.grams = matcher.grams
+        self._seams.known = matcher.torn
         self._own_ready = matcher.ready[self._options.ready] if self._options.ready else None
         self._detectors = PortDetectors(
             matcher.ruleset, self._options.bit_rate, can_vanish=self._options.can_vanish
@@ -274,38 +297,66 @@ class PortWatch:
         self, lines: Lines, view: bytes, hits: list[tuple[int, int]], joints: list[Joint]
     ) -> None:
         """Go through the lines in which something matched, in their order."""
-        hits.sort(key=_end)
-        # Where a line starts and ends, its number in the chunk, and the first end of each pattern.
-        found: list[tuple[int, int, int, dict[int, int]]] = []
-        start, line_end, index = 0, -1, 0
-        ends: dict[int, int] = {}
-        for pattern, end in hits:
-            if end > line_end:
-                next_start = view.rfind(b"\n", start, end) + 1 or start
-                index += view.count(b"\n", start, next_start)
-                start, line_end = next_start, view.find(b"\n", end)
-                ends = {}
-                found.append((start, line_end, index, ends))
-            ends.setdefault(pattern, end)
+        hits.sort(key=end_of)
+        readings, only_remembered = self._matcher.readings, self._matcher.only_remembered
         raw_lines = None if view is lines.text else lines.text.split(b"\n")
         torn = iter(joints)
         joint = next(torn, None)
-        for start, line_end, index, ends in found:
+        index = counted = 0  # the line's number in the chunk, and up to where LFs were counted
+        for start, line_end, first_hit, ids in lines_with(view, hits):
+            shown = view[start:line_end]
+            reading = readings.get(shown, tuple(ids))
+            if reading and not reading.uses:
+                continue
             while joint and joint.offset <= start:
                 self._joint(lines, view, joint)
                 joint = next(torn, None)
-            raw = view[start:line_end] if raw_lines is None else raw_lines[index]
-            at = Moment(lines.first_seq + index, lines.mono_ns, lines.utc_ns)
-            cr = view.find(b"\r", start, line_end)
-            if cr < 0 or cr == line_end - 1 or b"\r" not in view[start:line_end].strip(b"\r"):
-                self._line(at, view[start:line_end], raw.rstrip(b"\r"), start, ends)
+            index += view.count(b"\n", counted, start)
+            counted = start
+            seq = lines.first_seq + index
+            if only_remembered.issuperset(ids) and self._remembers(shown, start, ids, reading, seq):
+                continue
+            raw = shown if raw_lines is None else raw_lines[index]
+            at = Moment(seq, lines.mono_ns, lines.utc_ns)
+            there = hits[first_hit : first_hit + len(ids)]
+            if reading or b"\r" not in shown or b"\r" not in shown.strip(b"\r"):
+                found = self._found(at, shown, raw.rstrip(b"\r"), start, there, reading)
+                self._line(found, shown, start)
                 continue
             raws = raw.split(b"\r")
-            for part, number, ends_there in _parts(view, start, line_end, hits):
-                self._line(at, view[part], raws[number], part.start, ends_there)
+            for part, place, in_part in parts_with(view, start, line_end, there):
+                found = self._found(at, view[part], raws[place], part.start, in_part)
+                self._line(found, view[part], part.start)
         while joint:
             self._joint(lines, view, joint)
             joint = next(torn, None)
+
+    def _remembers(
+        self, shown: bytes, offset: int, ids: list[int], known: Reading | None, seq: int
+    ) -> bool:
+        """Note a line that rules ask for but that says nothing itself; False: judge it.
+
+        In healthy output hardly anything else matches, and judging takes four times as long.
+        """
+        before = offset - len(shown) - 1
+        if before < 0 or self._view.startswith(shown, before):
+            return False  # perhaps a copy
+        if self._faults.is_waiting or self._held or len(shown) > MAX_KNOWN:
+            return False
+        text = shown.rstrip(b"\r")
+        if b"\r" in text:
+            return False
+        if known:
+            found, may_be_listed = known.remembered, known.is_of_listing
+        else:
+            view, uses = LineView(text), self._matcher.uses
+            asked = {number: uses[number].pattern for number in ids}
+            found = [n for n, each in asked.items() if each.is_exact or view.search(each)]
+            may_be_listed = bool(found)
+        if may_be_listed and self._replays.is_listed(shown, seq, offset):
+            return True
+        self._faults.remember(found, seq)
+        return True
 
     def _joint(self, lines: Lines, view: bytes, joint: Joint) -> None:
         """Judge a line that was torn in two, as the first of them, once the second is there."""
@@ -315,52 +366,50 @@ class PortWatch:
             self._faults.passed(seq - 1, at)
         if self._held:
             self._tell_start_if_due(seq - 1)
-        ends = dict(joint.ends)
-        for number, end in joint.others.items():  # they may say that all of it is to be ignored
-            if self._matcher.uses[number].ignores:
-                ends[number] = end
-        ends = {number: joint.offset + end for number, end in ends.items()}
-        self._line(at, joint.text, joint.text, joint.offset, ends)
+        there = [
+            *joint.ends.items(),
+            # These may say that all of it is to be ignored.
+            *(each for each in joint.others.items() if self._matcher.uses[each[0]].ignores),
+        ]
+        found = self._found(at, joint.text, joint.text, 0, there)
+        self._recent.is_torn = True
+        self._line(found, joint.text, joint.offset)
+        self._recent.is_torn = False
 
-    def _line(
-        self, at: Moment, shown: bytes, raw: bytes, offset: int, ends: dict[int, int]
-    ) -> None:
+    def _line(self, found: FoundLine, shown: bytes, offset: int) -> None:
         """Judge one line; `offset` is where it starts in the newest chunk of the view."""
+        at, reading = found.at, found.reading
         if self._faults.deadline < at.seq:
             self._faults.passed(at.seq - 1, at)
         if self._held:
             self._tell_start_if_due(at.seq - 1)
-        if self._faults.is_only_counted(at, shown, raw, ends, self._matcher.uses):
-            return
-        found = self._found(at, shown, raw, offset, ends)
-        if not found.uses:
+        if not reading.uses or (self._faults.is_flooded and self._faults.is_only_counted(found)):
             return
         is_copy = self._copied(at, shown, offset)
-        if is_copy == "yes" or self._replays.is_listed(shown, at.seq, offset):
+        if is_copy == "yes":
             return
+        if reading.is_of_listing and self._replays.is_listed(shown, at.seq, offset):
+            return
+        if reading.shutdowns:
+            self._going_down(reading.shutdowns, at, offset)
         banners: list[Banner] = []
-        for number, use in found.uses:
-            if use.shutdowns:
-                self._going_down(use, at, offset)
-            if use.boots and is_copy == "no":
-                banners += self._banners(number, use, found.view, offset)
+        if reading.boots and is_copy == "no":
+            banners = self._banners(reading, offset)
         if banners:
-            self._banner(banners, at, offset, readable(found.view.text)[:MAX_TITLE])
+            self._banner(banners, at, offset, readable(reading.view.text)[:MAX_TITLE])
         # A cause proves no ecosystem: all kinds of firmware print `Reset cause:`.
-        for told_by in (cause for _, use in found.uses for cause in use.causes):
-            if cause := _printed_cause(told_by, found.view):
+        for told_by in reading.causes:
+            if cause := reading.printed_cause(told_by):
                 self._boots.printed(cause, at)
                 break
-        for _, use in found.uses:
-            for told in use.detectors:
-                faults = self._detectors.line(told, use.pattern.source, found.view, at, found.raw)
-                self._detected(faults, at, found.raw)
+        for told, source in reading.detectors:
+            faults = self._detectors.line(told, source, reading.view, at, found.raw)
+            self._detected(faults, at, found.raw)
         self._markers_of_ready(found)
-        ignored = self._ignored(found, offset)
-        if self._boots.is_announced and ignored is not None and not banners:
-            rules = (compiled.rule for _, use in found.uses for compiled in use.rules)
-            if any(rule.severity in _ERRORS for rule in rules):
-                self._unseen_start()
+        ignored = self._ignored(found, offset) if reading.rules else None
+        is_unexplained = self._boots.is_announced and ignored is not None and not banners
+        if is_unexplained and any(each.rule.severity in _ERRORS for each in reading.rules):
+            self._unseen_start()
         self._faults.line(found, ignored)
         if self._held:
             self._tell_start_if_due(at.seq)
@@ -378,33 +427,48 @@ class PortWatch:
         self._prompt(at, LineView(shown[-MAX_RAW:]))
         if not (hits := self._matcher.scan(shown)):
             return
-        ends: dict[int, int] = {}
-        for pattern, end in sorted(hits, key=_end):
-            ends.setdefault(pattern, end)
-        found = self._found(at, shown, text, 0, ends)
+        found = self._found(at, shown, text, 0, sorted(hits, key=end_of))
         self._markers_of_ready(found)
+        if not found.reading.rules:
+            return
         ignored = self._ignored(found, self._recent.end)
         if ignored is not None:
             self._faults.partial(found, ignored, is_stale=is_stale)
 
     def _found(
-        self, at: Moment, shown: bytes, raw: bytes, offset: int, ends: dict[int, int]
+        self,
+        at: Moment,
+        shown: bytes,
+        raw: bytes,
+        offset: int,
+        hits: Sequence[tuple[int, int]],
+        known: Reading | None = None,
     ) -> FoundLine:
-        """Check what Hyperscan found but could not be sure of."""
+        """Check what Hyperscan found but could not be sure of, unless the line is known."""
+        if known:
+            return FoundLine(at, raw, known, {})
         first = 0
+        ends: dict[int, int] = {}
+        for number, end in hits:
+            ends.setdefault(number, end - offset)
         if len(shown) > MAX_RAW:  # a line without end: look around what was found first
-            ends = self._sure_ends(shown, offset, ends)
-            first = max(0, next(iter(ends.values())) - offset - MAX_RAW // 2)
+            ends = self._sure_ends(shown, ends)
+            first = max(0, next(iter(ends.values())) - MAX_RAW // 2)
         view = LineView(shown[first : first + MAX_RAW].rstrip(b"\r"))
+        before = unanswered()
         uses: list[tuple[int, Uses]] = []
         for number in sorted(ends):
             use = self._matcher.uses[number]
             if use.pattern.is_exact or view.search(use.pattern):
                 uses.append((number, use))
-        places = {number: end - offset - first for number, end in ends.items()}
-        return FoundLine(at, view, raw[first : first + MAX_RAW], uses, places)
+        reading = Reading(view, uses, tuple([number for number, _ in hits]))
+        is_whole = len(shown) <= MAX_KNOWN and b"\r" not in shown.strip(b"\r")
+        if is_whole and unanswered() == before:
+            self._matcher.readings.keep(shown, reading)
+        places = {number: end - first for number, end in ends.items()}
+        return FoundLine(at, raw[first : first + MAX_RAW], reading, places)
 
-    def _sure_ends(self, shown: bytes, offset: int, ends: dict[int, int]) -> dict[int, int]:
+    def _sure_ends(self, shown: bytes, ends: dict[int, int]) -> dict[int, int]:
         """Return where patterns end in a long line, what Hyperscan was not sure of last."""
         sure, unsure = {}, {}
         for number, end in ends.items():
@@ -412,47 +476,50 @@ class PortWatch:
             if pattern.is_exact:
                 sure[number] = end
             elif match := pattern.find(shown):
-                sure[number] = offset + match.end()
+                sure[number] = match.end()
             else:
                 unsure[number] = end
-        return dict(sorted(sure.items(), key=_end)) | unsure
+        return dict(sorted(sure.items(), key=end_of)) | unsure
 
     def _ignored(self, found: FoundLine, offset: int) -> frozenset[str] | None:
         """Return the rules that are not to look at the line; None: none may."""
-        if not any(use.rules for _, use in found.uses):
-            return None
+        reading = found.reading
         ignored: set[str] = set()
-        for _, use in found.uses:
-            for ignore in use.ignores:
-                if not ignore.rules:
-                    return None
-                ignored.update(ignore.rules)
-        text = found.view.text
+        for ignore in reading.ignores:
+            if not ignore.rules:
+                return None
+            ignored.update(ignore.rules)
+        text = reading.view.text
         if self._typed.is_echo(text, found.at.mono_ns) or self._recent.is_replay(text, offset):
             return None
-        if is_text_command(text):
+        if reading.is_text_command:
             return None
+        if not self._matcher.torn.unsure.isdisjoint(reading.patterns):
+            behind = self._recent.line_behind(offset, self._behind)
+            ignored |= self._seams.denied(reading, self._line_before(offset), text, behind)
         return frozenset(ignored)
 
     # Boots
 
-    def _banners(self, number: int, use: Uses, view: LineView, offset: int) -> list[Banner]:
+    def _banners(self, reading: Reading, offset: int) -> list[Banner]:
         return [
-            Banner(number, marker, marker.cause or _printed_cause(marker, view))
+            Banner(number, marker, marker.cause or reading.printed_cause(marker))
+            for number, use in reading.boots
             for marker in use.boots
             if not self._comes_after(marker.unless_after, offset)
         ]
 
-    def _comes_after(self, sources: Sequence[str], offset: int) -> bool:
+    def _comes_after(self, sources: tuple[str, ...], offset: int) -> bool:
         if not sources:
             return False
-        patterns = [compile_pattern(source) for source in sources]
         lines = self._recent.lines_before(offset, 2 * _CONTEXT_LINES)
-        before = [line for line, _ in groupby(lines)][-_CONTEXT_LINES:]  # a console may double all
-        return any(LineView(line[:MAX_RAW]).has(patterns) for line in before)
+        lines = [line for line, _ in groupby(lines)]  # a console may double all
+        torn = [self._seams.joined(*pair) for pair in pairwise(lines[-_CONTEXT_LINES - 2 :])]
+        before = [*lines[-_CONTEXT_LINES:], *filter(None, torn)]
+        return any(self._matcher.readings.has(line[:MAX_RAW], sources) for line in before)
 
-    def _going_down(self, use: Uses, at: Moment, offset: int) -> None:
-        for shutdown in use.shutdowns:
+    def _going_down(self, shutdowns: Sequence[Shutdown], at: Moment, offset: int) -> None:
+        for shutdown in shutdowns:
             if shutdown.after and not self._comes_after(shutdown.after, offset):
                 continue
             self._boots.going_down(shutdown.leads_to, at)
@@ -465,8 +532,10 @@ class PortWatch:
         if banners[0].marker.stage == 0:
             self._unseen_start()  # the reset that was announced before took place
             self._announced = (text, self._line_before(offset))
+            self._recent.forget_stamps(offset)  # whether a banner follows or not
         if self._boots.banner(banners, at):
-            self._began(at, text, self._line_before(offset), offset)
+            self._recent.forget_stamps(offset)
+            self._began(at, text, self._line_before(offset))
         elif banners[0].marker.state == "kernel":
             self._recent.forget_stamps(offset)
             self._detectors.kernel_starts(at)
@@ -474,16 +543,15 @@ class PortWatch:
     def _unseen_start(self) -> None:
         """Take an announced reset as a start of which no banner was seen."""
         if at := self._boots.unseen():
-            self._began(Moment(at.seq + 1, at.mono_ns, at.utc_ns), *self._announced, 0)
+            self._began(Moment(at.seq + 1, at.mono_ns, at.utc_ns), *self._announced)
 
     def _line_before(self, offset: int) -> bytes:
         before = self._recent.lines_before(offset, 1)
         return before[0] if before else b""
 
-    def _began(self, at: Moment, banner: str, before: bytes, offset: int) -> None:
+    def _began(self, at: Moment, banner: str, before: bytes) -> None:
         self._tell_start()
         self._faults.booted(at)
-        self._recent.forget_stamps(offset)
         if self._boots.start:
             self._held = (self._boots.start, banner, before)
         self._down_seq = self._fault_seq = None
@@ -528,13 +596,13 @@ class PortWatch:
                     self._ready(at)
 
     def _markers_of_ready(self, found: FoundLine) -> None:
-        for number, use in found.uses:
-            if number == self._own_ready:
+        if self._own_ready is not None:
+            if self._own_ready in found.reading.patterns:
                 self._ready(found.at)
-            elif use.ready and self._own_ready is None:
-                self._ecosystems.update(ready.ecosystem for ready in use.ready)
-                self._faults.prompted(found.at)
-                self._ready(found.at)
+        elif found.reading.ready:
+            self._ecosystems.update(ready.ecosystem for ready in found.reading.ready)
+            self._faults.prompted(found.at)
+            self._ready(found.at)
 
     def _ready(self, at: Moment) -> None:
         if self._boots.ready():
@@ -616,7 +684,7 @@ class PortWatch:
         if not isinstance(finding, Hit):
             self._out.append(finding)
             return
-        if self._matcher.ruleset.detector(finding.trigger):
+        if finding.trigger in self._matcher.detectors:
             self._out.append(finding)
             return
         at = Moment(finding.seq, finding.mono_ns, finding.utc_ns)
@@ -628,43 +696,3 @@ class PortWatch:
         shown = replace(finding, severity="note") if self._options.expect_faults else finding
         self._out.append(shown)
         self._detected(self._detectors.rule_hit(finding, at), at, finding.raw)
-
-
-def _end(hit: tuple[int, int]) -> int:
-    return hit[1]
-
-
-def _parts(
-    view: bytes, start: int, line_end: int, hits: Sequence[tuple[int, int]]
-) -> Iterator[tuple[slice, int, dict[int, int]]]:
-    """Cut a line at its CRs: a console that is not known yet to end lines so has many in one.
-
-    Each part in which something was found comes with its number and where patterns first end.
-    """
-    first = bisect_right(hits, start, key=_end)
-    last = bisect_right(hits, line_end, key=_end)
-    begun, number = start, 0
-    part_end = -1
-    ends: dict[int, int] = {}
-    for pattern, end in hits[first:last]:
-        if end - 1 > part_end:  # a `$` takes the CR behind it
-            if ends:
-                yield slice(begun, part_end), number, ends
-            next_begun = max(begun, view.rfind(b"\r", begun, end - 1) + 1)
-            number += view.count(b"\r", begun, next_begun)
-            begun, ends = next_begun, {}
-            part_end = view.find(b"\r", end - 1, line_end)
-            part_end = line_end if part_end < 0 else part_end
-        ends.setdefault(pattern, end)
-    if ends:
-        yield slice(begun, part_end), number, ends
-
-
-def _printed_cause(told: BootMarker | ResetCause, view: LineView) -> PrintedCause | None:
-    for source in told.fields:
-        if match := view.search(compile_pattern(source)):
-            value = (match.groupdict().get("cause") or b"").strip()
-            for pattern, cause in told.causes:
-                if compile_pattern(pattern).is_all_of(value):
-                    return cause
-    return None

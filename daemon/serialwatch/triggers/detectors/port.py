@@ -69,6 +69,8 @@ class PortDetectors:
         self._unexpected = [UnexpectedBoot(d, ecosystems) for d in named]
         self._late = [NotFinished(d) for d in told if isinstance(d, NotFinishedDetector)]
         self._hit_rates = [HitRate(d) for d in told if isinstance(d, RateDetector)]
+        self._of_rates = {rule for d in told if isinstance(d, RateDetector) for rule in d.rules}
+        self._of_interrupts = {rule for each in self._interrupts for rule in each.told.rules}
         self._expects = {d.id: Expect(d) for d in told if isinstance(d, ExpectDetector)}
         self._gauges = {d.id: Gauge(d) for d in told if isinstance(d, GaugeDetector)}
         noise, rate = _first(told, GarbageDetector), _first(told, BitRateDetector)
@@ -306,11 +308,12 @@ class PortDetectors:
 
     def rule_hit(self, hit: Hit, at: Moment) -> Iterator[Fault]:
         """Judge the hit of a rule: some are messages about interrupts."""
-        irq = hit.fields.get("irq", "")
-        for interrupt in self._interrupts:
-            if fault := interrupt.rule_hit(hit.trigger, irq, at):
-                yield fault
-        for rate in self._hit_rates:
+        if hit.trigger in self._of_interrupts:
+            irq = hit.fields.get("irq", "")
+            for interrupt in self._interrupts:
+                if fault := interrupt.rule_hit(hit.trigger, irq, at):
+                    yield fault
+        for rate in self._hit_rates if hit.trigger in self._of_rates else ():
             if (fault := rate.rule_hit(hit, at)) and at.mono_ns > self._quiet_until_ns:
                 yield fault
 

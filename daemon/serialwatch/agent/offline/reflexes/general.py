@@ -13,6 +13,7 @@ from serialwatch.records import Line
 _OWN_NUMBER = "if the panic reason says so"  # the register alone does not tell
 _EMPTY = "No fault is recorded."  # beside a register that has one it only contradicts
 NULL_LIMIT = 0x1000  # an address below is a member of a structure at NULL
+LOOP = 3  # starts; of two the first may be when somebody switched the board on
 MIN_GAPS = 3  # between restarts, to call them regular
 REGULAR = 0.1  # of the period that regular restarts may differ by
 MAX_SAMPLES = 4  # of a fault that came several times
@@ -85,11 +86,13 @@ def tell_loop(case: Case, story: Story) -> None:
     cited = starts[:MAX_STARTS]
     gaps_s = sorted((b.utc_ns - a.utc_ns) / 1e9 for a, b in pairwise(cited))
     period_s = gaps_s[len(gaps_s) // 2]
-    every = f", about every {period_s:.0f} s" if period_s >= 1 else ""
+    is_loop = len(cited) >= LOOP
+    how_often = f", about every {period_s:.0f} s" if is_loop else f", {period_s:.0f} s apart"
+    every = how_often if period_s >= 1 else ""
     more = "more than " if len(starts) > len(cited) else ""
     for start in starts[-3:]:
         story.mark(start, f"boot #{start.boot}")
-    if not re.search(r"\bloop|over and over", story.headline, re.IGNORECASE):
+    if is_loop and not re.search(r"\bloop|over and over", story.headline, re.IGNORECASE):
         story.headline += ", over and over"
     claim = f"The board restarted {more}{len(cited)} times in the lines that were read{every}."
     story.conclude("observation", claim, cited)

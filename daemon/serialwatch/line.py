@@ -1,0 +1,19 @@
+"""A line of a console, the record that all others are about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One console line of one port."""
+
+    port: str
+    seq: int  # counts from 1 per port, never reused: evidence cites it
+    raw: bytes  # without the line ending; may hold any byte 0..255
+    boot: int  # 0: before the first boot seen
+    utc_ns: int  # of its first byte
+    last_utc_ns: int  # of its last byte
+    mono_ns: int  # of its first byte; of the daemon run that read it
+    is_complete: bool = True  # False: the partial line at the end of the log
