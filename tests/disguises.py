@@ -87,6 +87,10 @@ def disguises() -> tuple[Disguise, ...]:
             Disguise(f"torn{name}", _torn(_one_of_thirty, stamp), _torn_lines(_one_of_thirty))
             for name, stamp in {"": None, "-by-putty": _putty, "-by-syslog": _console}.items()
         ),
+        *(
+            Disguise(f"telling-torn{name}", _torn(_telling, stamp), _torn_lines(_telling))
+            for name, stamp in {"": None, "-by-putty": _putty}.items()
+        ),
         *(Disguise(name, _stamped(stamp)) for name, stamp in STAMPS.items()),
         Disguise("journalctl", _of_kernels(_stamped(_journal))),
         Disguise("journalctl-k", _of_kernels(_stamped(_journal, without_kernel_stamps=True))),
@@ -218,6 +222,10 @@ def _halves(log: Log, number: int, body: bytes, chosen: Chosen) -> list[bytes]:
 
 def _one_of_thirty(_log: Log, number: int, body: bytes) -> bool:
     return crc32(body, number) % 30 == 0
+
+
+def _telling(log: Log, number: int, _body: bytes) -> bool:
+    return number in log.telling
 
 
 def _without_end_before(log: Log) -> bytes:

@@ -119,6 +119,16 @@ async def test_a_variable_in_a_command_is_followed_to_where_it_was_set() -> None
     assert "setenv base" in said(seen, claim(report, "base had been set to 0x0a00000000"))
 
 
+async def test_two_restarts_are_no_loop() -> None:
+    log = (LOGS / "esp/esp32-guru-boot-loop.log").read_bytes().splitlines(keepends=True)
+    starts = [at for at, line in enumerate(log) if line.startswith(b"rst:0x")]
+    seen = watched(b"".join(log[: starts[3] - 2]))
+    report, _ = await reported(seen, seen.of("esp.guru"))
+
+    assert "over and over" not in report.title
+    assert claim(report, "The board restarted 2 times")
+
+
 async def test_an_oops_names_function_module_task_panic_and_reset() -> None:
     seen = watched(LOGS / "linux/linux-oops-panic-reboot.log")
     report, _ = await reported(seen, seen.of("linux.oops"))

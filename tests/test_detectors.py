@@ -849,6 +849,35 @@ def test_a_second_reader_is_named_and_is_neither_a_vanished_port_nor_garbage() -
     assert "fuser -v /dev/ttyUSB0" in bench.hits("link.second_reader")[0].fields["problem"]
 
 
+STOPPED = "Hit any key to stop autoboot:  3 \b\b\b 2 "
+RAN_OUT = "Hit any key to stop autoboot:  2 \b\b\b 1 \b\b\b 0 "
+
+
+def test_autoboot_that_stops_after_an_open_without_a_key_is_told() -> None:
+    bench = tty().says(U_BOOT, "DRAM:  1 GiB", STOPPED, after_s=1).prompts("=> ")
+    bench.says("=> help", STOPPED, after_s=1)  # once an open
+
+    assert [(hit.severity, hit.seq, hit.title) for hit in bench.hits("link.autoboot_stopped")] == [
+        ("warning", 3, "autoboot was stopped 1 s after the port was opened, and nobody typed")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "after_s", "typed"),
+    [(RAN_OUT, 1, b""), (STOPPED, 11, b""), (STOPPED, 1, b" ")],
+    ids=["ran out", "long after the open", "somebody typed"],
+)
+def test_autoboot_that_runs_or_is_stopped_by_somebody_is_no_fault(
+    line: str, after_s: float, typed: bytes
+) -> None:
+    bench = tty()
+    if typed:
+        bench.watch.wrote(typed, bench.now)
+    bench.says(U_BOOT, line, after_s=after_s)
+
+    assert bench.hits("link.autoboot_stopped") == []
+
+
 def test_other_rules_do_not_make_the_port_forget_its_state() -> None:
     bench = tty().says("x")
     bench.watch.swap(bundled())

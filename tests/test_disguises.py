@@ -24,23 +24,26 @@ ERROR = SEVERITIES.index("error")
 
 _FAR = "lines that explain it, or are none of a start, are twice as many lines away"
 _CAPITAL = "a capital letter stands before it, of a word that may go on"
-_TORN = "the words that tell it, or that it is none, stand on both sides of the column"
 _GAP = "it is torn where its pattern takes anything: so would be two lines that hold a word each"
 _EXPLAINS = "the line that explains it lost a character of its words"
 # Where a disguise does change something, and why it cannot be otherwise.
 EXCEPTIONS: dict[str, dict[str, str]] = {
     "doubled": dict.fromkeys(("circuitpython-reloads-clean", "coreboot-boot-clean"), _FAR),
     "lost-end": dict.fromkeys(("threadx-azure-no-wifi",), _CAPITAL),
-    "wrapped": dict.fromkeys(
+    "torn": dict.fromkeys(("riot-hardfault-reboot",), _GAP),
+    "telling-torn": dict.fromkeys(
         (
-            "android-composer-loop",
-            "linux-oops-panic-reboot",
-            "tasmota-restarts-clean",
-            "uboot-fit-signature",
+            "chibios-ardupilot-watchdog",
+            "linux-buses-fail",
+            "mbed-mutex-in-isr",
+            "riot-hardfault-reboot",
+            "rtthread-mutex-in-isr",
+            "systemd-services-die",
+            "tegra-mb1-load-failed",
+            "vxworks-task-exception",
         ),
-        _TORN,
+        _GAP,
     ),
-    "torn": dict.fromkeys(("riot-hardfault-reboot", "rtthread-msh-clean"), _GAP),
     "lost-characters": dict.fromkeys(
         ("circuitpython-reloads-clean", "esp8266-sensor-clean", "linux-noisy-but-healthy"),
         _EXPLAINS,

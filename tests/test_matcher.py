@@ -54,6 +54,14 @@ def test_nothing_found_is_an_empty_list_each_time() -> None:
     assert len(found) == 1, "an earlier answer must not change"
 
 
+def test_patterns_that_rules_only_ask_for_are_known() -> None:
+    matcher = Matcher(parse_rules(RULES))
+    awaited = Matcher(parse_rules(RULES), ready=["cut here"])
+
+    assert [matcher.patterns[number].source for number in matcher.only_remembered] == ["cut here"]
+    assert not awaited.only_remembered, "a port waits for it"
+
+
 def test_a_pattern_of_several_uses_is_scanned_once() -> None:
     matcher = Matcher(parse_rules(RULES))
     number = [p.source for p in matcher.patterns].index("BUG: ")

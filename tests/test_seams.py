@@ -74,3 +74,41 @@ def test_a_torn_banner_begins_a_boot(matcher: Matcher) -> None:
 )
 def test_two_whole_lines_make_no_fault(matcher: Matcher, pair: tuple[bytes, bytes]) -> None:
     assert errors(found(matcher, b"ready\n" + b"".join(line + b"\n" for line in pair))) == []
+
+
+@pytest.mark.parametrize(
+    ("halves", "is_told"),
+    [
+        ((b'{"StatusPRM":{"Baudrate":115200,"RestartR', b'eason":"Exception"}}'), False),
+        ((b"HAL_ADC_Start error: n", b"o error"), False),
+        ((b"SQUASHFS error: Can't find a SQUASHFS superblo", b"ck on mtdblock3"), False),
+        ((b"SQUASHFS error: zlib decompression fai", b"led, data probably corrupt"), True),
+        ((b"SQUASHFS error: zlib decompression failed", b"and the next line is one"), True),
+    ],
+)
+@pytest.mark.parametrize("prefix", [b"", PUTTY])
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_half_of_a_line_is_no_fault_if_the_whole_of_it_is_none(
+    matcher: Matcher, halves: tuple[bytes, bytes], is_told: bool, prefix: bytes, is_cut: bool
+) -> None:
+    lines = [prefix + text + b"\n" for text in (b"ready", *halves)]
+
+    assert bool(errors(found(matcher, *(lines if is_cut else [b"".join(lines)])))) == is_told
+
+
+def test_a_fault_that_the_rest_of_its_line_may_deny_waits_for_the_next_tick(
+    matcher: Matcher,
+) -> None:
+    watch = PortWatch("dut1", matcher)
+    text = b"SQUASHFS error: zlib decompression failed\n"
+    at_once = watch.fed(Lines(1, 1, text, S, S))
+    too_early = watch.tick(S + S // 100, S)
+
+    assert (at_once, too_early) == ([], [])
+    assert errors(watch.tick(S + S // 50, S)) == [("linux.squashfs_error", 1)]
+
+
+def test_a_torn_line_on_a_console_of_crlf_is_joined_too(matcher: Matcher) -> None:
+    text = b"app: all is well\r\nKernel panic - not sync\r\ning: Fatal exception\r\n"
+
+    assert errors(found(matcher, text)) == [("linux.panic", 2)]

@@ -337,6 +337,19 @@ def test_a_line_nearby_vetoes_before_and_after() -> None:
     assert [hit.seq for hit in hits(feed.lines("card timeout", "x", "x", "found it"))] == [15]
 
 
+@pytest.mark.parametrize("times", [1, 3])  # known the second time
+@pytest.mark.parametrize("copied", [(), ("scanning slot 1",)])
+def test_a_line_that_is_only_asked_for_vetoes_wherever_it_stands_in_a_chunk(
+    times: int, copied: tuple[str, ...]
+) -> None:
+    feed = Feed(small())
+    for _ in range(times):
+        feed.lines("x", "y", *copied, "scanning slot 1", "x")
+
+        assert feed.lines("card timeout", "y", "y", "y") == []
+        assert hits(feed.lines("x", "SCANNING slot 1", "card timeout", "y", "y", "y"))
+
+
 def test_silence_ends_the_wait_for_a_veto() -> None:
     feed = Feed(small())
 

@@ -90,10 +90,11 @@ def long_log(gigabytes: float, state: Path | None) -> Iterator[Figure]:
         )
         rng = random.Random(5)
         moments = [
-            BEGAN_NS + int(rng.uniform(0.01, 0.99) * len(files) * (1 << TIME_BITS))
+            BEGAN_NS + int(rng.uniform(0.01, 0.99) * (len(files) - 1) * (1 << TIME_BITS))
             for _ in range(LOOKS)
         ]
         yield _first("since: reading alone, cold", [_look_ms(folder, each) for each in moments])
+        yield _first("Python and click alone", [_bare() for _ in moments], has_goal=False)
         since = [("--since", _iso(moment)) for moment in moments]
         saved = ("--state", str(folder))
         for name, is_cold in (("cold", True), ("warm", False)):
@@ -126,7 +127,7 @@ def _first(name: str, found: Sequence[Run], *, has_goal: bool = True) -> Figure:
 
 
 def _searched(state: Path, size: float) -> Iterator[Figure]:
-    """The needle is in the first file only."""
+    """The needle is in the last file only: when it is found, all has been searched."""
     began = time.perf_counter()
     saved = ("--state", str(state))
     found = _command(state, False, *saved, "--grep", NEEDLE.decode(), is_whole=True)
@@ -198,7 +199,7 @@ def write(state: Path, gigabytes: float) -> None:
     count = max(2, round(gigabytes * 1e9 / len(text)))
     for number in range(count):
         segment = kinds[number % 2]
-        if number == 0:
+        if number == count - 1:
             segment = replace(segment, text=_with_needle(segment.text))
         _write_file(folder, number, segment)
     with closing(open_file(state / "serialwatch.db").conn) as conn:
@@ -310,15 +311,22 @@ def _command(state: Path, is_cold: bool, *args: str, is_whole: bool = False) -> 
         assert process.stdout is not None
         line = process.stdout.readline()
         took_ms = (time.perf_counter() - began) * 1000
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        peak = re.search(r"VmHWM:\s+(\d+)", status)
         if is_whole:
             process.stdout.read()
         else:
             process.kill()
-        _, _, used = os.wait4(process.pid, 0)
-        process.returncode = 0
     if not re.match(rb"\[ *\d+\.\d+\] dev", line):
         raise SystemExit(f"{' '.join(args)}: not a line of the log: {line!r}")
-    return Run(took_ms, used.ru_maxrss / 1024)
+    return Run(took_ms, int(peak[1]) / 1024 if peak else 0)
+
+
+def _bare() -> Run:
+    """Start what every command starts with, and nothing of ours."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import click"], check=True)
+    return Run((time.perf_counter() - began) * 1000, 0)
 
 
 def _forget(state: Path) -> None:

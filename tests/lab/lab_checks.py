@@ -336,6 +336,14 @@ def unit(bench: LabBench) -> Iterator[Figure]:
     match = re.search(r"exposure level.*: ([\d.]+)", text)
     exposure = float(match[1]) if match else 10.0
     yield Figure("systemd-analyze security", exposure, "", "< 2", exposure < 2)
+    bench.wait_until_ready()
+    for name, wanted, text in (
+        ("[o]pener.py", "-20", "the opener goes before others"),
+        ("[s]erialwatch.agent", "19", "the agent after them"),
+    ):
+        asked = ("sh", "-c", f"ps -o ni= -p $(pgrep -o -f '{name}')")
+        wait_for(lambda asked=asked: pc.run(*asked).code == 0, name)
+        yield _yes(f"  {text}", pc.must(*asked).strip() == wanted)
     there = pc.run("systemctl", "cat", "ModemManager", "brltty").code == 0
     yield _yes("neither ModemManager nor brltty", not there)
 

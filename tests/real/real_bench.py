@@ -11,7 +11,7 @@ from typing import Any
 from running_daemon import RunningDaemon
 
 PORTS = (
-    "uboot", "untouched", "resets", "crashes", "mcu",
+    "uboot", "untouched", "script", "resets", "crashes", "mcu",
     "storm", "sysrq", "oom", "segfault", "overrun", "init", "no-root",
 )  # fmt: skip
 _ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")  # BusyBox asks the terminal where its cursor is

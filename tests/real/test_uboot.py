@@ -79,3 +79,22 @@ def test_watching_it_boot_sends_nothing(board: Powered, bench: RealBench) -> Non
 
     assert b"\x08\x08\x08 0 \r\n" in said  # the countdown ran out
     assert b"=> " not in said[: said.index(b"scanning bus")]
+
+
+def test_a_script_reaches_it_whole_though_a_command_throws_away_what_is_typed(
+    board: Powered, bench: RealBench
+) -> None:
+    """`sleep` looks for Ctrl-C and eats every other character."""
+    script = "setenv first 1\nsleep 1\nsetenv second 2\nprintenv first second\r"
+    with bench.plugged({"script": board.device}):
+        board.power_on()
+        bench.printed("script", b"stop autoboot")
+        bench.type("script", "")
+        bench.daemon.wait_for(lambda: bench.daemon.saved("script").endswith(b"=> "), "prompt")
+        status, told = bench.daemon.post(
+            "/v1/ports/script/send", {"text": script, "wait_echo": True}
+        )
+        bench.printed("script", b"\nsecond=2\r\n")
+
+    assert (status, told["echoed"]) == (200, len(script))
+    assert b"printenv first second\r\nfirst=1\r\nsecond=2\r\n" in bench.daemon.saved("script")

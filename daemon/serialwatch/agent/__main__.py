@@ -23,8 +23,11 @@ def main() -> int:
     parser.add_argument("--fd", type=int, required=True, help="a connected socket to the core")
     parser.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR")
     given = parser.parse_args()
+    stamp = "" if "JOURNAL_STREAM" in os.environ else "%(asctime)s "  # as the core does
     logging.basicConfig(
-        level=given.log_level, stream=sys.stderr, format="%(levelname)s agent: %(message)s"
+        level=given.log_level,
+        stream=sys.stderr,
+        format=f"{stamp}%(levelname)-7s agent: %(message)s",
     )
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     # Ctrl-C reaches the whole process group; it is the core that ends us.

@@ -149,7 +149,7 @@ class PacedSend:
         )
 
     async def _silence(self, silent_s: float, has_left: Callable[[], bool]) -> None:
-        """Return when the board has printed nothing for so long; one that never stops is typed on."""
+        """Return when the board has printed nothing for so long, or never stops."""
         end_s = self._loop.time() + COMMAND_LIMIT_S
         self._heard_s = self._loop.time()
         while (left_s := min(self._heard_s + silent_s, end_s) - self._loop.time()) > 0:

@@ -518,10 +518,8 @@ class Service:
         for problem in problems:
             log.error("rules: %s", problem)
         if problems:
-            more = f", and {len(problems) - 1} more: `serialwatch rules check`"
-            self._problems["rules"] = (
-                f"rules left out: {problems[0]}{more if len(problems) > 1 else ''}"
-            )
+            more = f", and {len(problems) - 1} more" if problems[1:] else ""
+            self._problems["rules"] = f"rules left out: {problems[0]}{more}"
         else:
             self._problems.pop("rules", None)
 

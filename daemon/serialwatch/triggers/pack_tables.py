@@ -468,6 +468,17 @@ class FlappingTable(DetectorTable):
     """A port that comes and goes."""
 
 
+class AutobootTable(DetectorTable):
+    """A loader that was stopped right after an open."""
+
+    match: _SomeStrings
+    within_s: _Seconds = 10.0
+
+    def scanned(self) -> Iterator[_Named]:
+        """Return the patterns that are looked for in all lines."""
+        yield from _named("match", self.match)
+
+
 class SecondReaderTable(DetectorTable):
     """Another program at the port."""
 
@@ -477,6 +488,7 @@ class NovelTable(DetectorTable):
 
 
 DETECTORS: dict[str, tuple[type[DetectorTable], type[rs.Told]]] = {
+    "autoboot": (AutobootTable, rs.AutobootDetector),
     "bit_rate": (BitRateTable, rs.BitRateDetector),
     "boot_loop": (BootLoopTable, rs.BootLoopDetector),
     "counter": (CounterTable, rs.CounterDetector),

@@ -352,7 +352,20 @@ class SecondReaderDetector(Told):
     """Another program reads from the port: both get parts of what the board sends."""
 
 
-LineDetector = InterruptStormDetector | ExpectDetector | GaugeDetector  # each looks at some lines
+@dataclass(frozen=True, slots=True)
+class AutobootDetector(Told):
+    """A loader's count-down is stopped `within_s` of an open, though nobody wrote."""
+
+    match: tuple[str, ...]
+    within_s: float
+
+    def scanned(self) -> Iterator[str]:
+        """Return every pattern of it that is looked for in the lines."""
+        yield from self.match
+
+
+# Each looks at some lines.
+LineDetector = InterruptStormDetector | ExpectDetector | GaugeDetector | AutobootDetector
 Detector = (
     LineDetector
     | BitRateDetector

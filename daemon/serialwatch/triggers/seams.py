@@ -45,9 +45,10 @@ _OWN_STAMP = re.compile(
 # How a line ends and the next begins where it looks as if the first went on; some find so little
 # in ordinary text that nothing else need tell it, the others only where words of patterns go on.
 _SURELY_TORN = (
-    (rb"[^\r\n] ", rb"[A-Za-z0-9(\[\]<]"),
+    (rb"[^\r\n] ", rb" {0,2}[A-Za-z0-9(\[\]<./]"),
     (rb"[\w,:;)\]]", rb" {1,2}[A-Za-z0-9(\[<@]"),
     (rb"[\w\"')\]]", rb"[_:;,.'\"=)\]]"),
+    (rb"[(\[]", rb"\w"),
 )
 _PERHAPS_TORN = (
     (rb"[a-z_]", rb"[a-z_]"),
@@ -55,7 +56,7 @@ _PERHAPS_TORN = (
     (rb"[A-Z]", rb"[a-z]"),
     (rb"\w", rb"-"),
     (rb"[*+=#]", rb"[*+=#]{1,3} "),
-    (rb"[(\[<{/\"]", rb"[A-Za-z0-9]"),
+    (rb"[<{/\"]", rb"[A-Za-z0-9]"),
 )
 # The same where more is known: of a rule that would not count in the two put together.
 _GOES_ON = re.compile(
@@ -190,7 +191,7 @@ class Seams:
         found: set[str] = set()
         if not asked and not to_end:
             return found
-        for first, second in ((before, line), (line, behind)):
+        for first, second in ((before.rstrip(b"\r"), line), (line, behind)):
             if not (rest := self._rest(first, second)):
                 continue
             seam = first[-_KEPT:] + b"\n" + rest[:_HEAD]
@@ -208,6 +209,7 @@ class Seams:
 
     def joined(self, before: bytes, line: bytes) -> bytes:
         """Return two lines as one, b"" if the second does not look as if the first went on."""
+        before = before.rstrip(b"\r")
         rest = self._rest(before, line)
         seam = before[-_KEPT:] + b"\n" + rest[:1]
         return before + rest if rest and _GOES_ON.search(seam) else b""

@@ -88,12 +88,14 @@ def _pieces(branch: list[Item]) -> Iterator[list[Text]]:
     Alternatives that stand beside text become one text each with it.
     """
     runs: list[Text] = [()]
+    more: list[str] = []  # characters that go on all of them
     for item in branch:
         what = item.what
         if isinstance(what, Group):
             if not item.is_optional:
                 yield _plain(what)
             whole, heads, tails = _spelled(item)
+            runs, more = _together(runs, more), []
             yield runs
             if len(heads) * len(runs) <= MOST_TEXTS:
                 yield [_end_of(run + head) for run in runs for head in heads]
@@ -102,17 +104,21 @@ def _pieces(branch: list[Item]) -> Iterator[list[Text]]:
             else:
                 runs = tails if len(tails) <= MOST_TEXTS else [()]
         elif not item.repeat and what.literal:
-            runs = [_end_of((*run, what.for_hyperscan)) for run in runs]
+            more.append(what.for_hyperscan)
         elif what.literal and not item.is_optional:
-            more = (what.for_hyperscan,) * item.least
-            runs = [_end_of(run + more) for run in runs]
+            more += [what.for_hyperscan] * item.least
             if item.is_open:
-                yield runs
-                runs = [more]
+                yield _together(runs, more)
+                runs, more = [()], more[-item.least :]
         elif what.for_python not in (r"\b", r"\B"):
-            yield runs
-            runs = [()]
-    yield runs
+            if more or runs != [()]:
+                yield _together(runs, more)
+            runs, more = [()], []
+    yield _together(runs, more)
+
+
+def _together(runs: list[Text], more: list[str]) -> list[Text]:
+    return [_end_of(run + tuple(more)) for run in runs] if more else runs
 
 
 def _end_of(text: Text) -> Text:

@@ -246,6 +246,7 @@ class PortWatch:
     def wrote(self, data: bytes, mono_ns: int) -> None:
         """Note what was written to the board."""
         self._let_go()
+        self._detectors.wrote()
         if self._typed.wrote(data, mono_ns):
             self._boots.going_down("restart", Moment(self._last.seq, mono_ns, 0))
 

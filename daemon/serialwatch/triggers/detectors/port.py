@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from serialwatch.records import Hit, Lines, PortState
 from serialwatch.triggers.boots import Start
+from serialwatch.triggers.detectors.autoboot import Autoboot
 from serialwatch.triggers.detectors.boot_loop import BootLoop
 from serialwatch.triggers.detectors.counter import CounterRise, Counters
 from serialwatch.triggers.detectors.expect import Expect
@@ -24,6 +25,7 @@ from serialwatch.triggers.moments import Moment, S
 from serialwatch.triggers.patterns import LineView, compile_pattern
 from serialwatch.triggers.recent import kernel_stamp_s
 from serialwatch.triggers.ruleset import (
+    AutobootDetector,
     BitRateDetector,
     BootLoopDetector,
     CounterDetector,
@@ -73,6 +75,7 @@ class PortDetectors:
         self._of_interrupts = {rule for each in self._interrupts for rule in each.told.rules}
         self._expects = {d.id: Expect(d) for d in told if isinstance(d, ExpectDetector)}
         self._gauges = {d.id: Gauge(d) for d in told if isinstance(d, GaugeDetector)}
+        self._autoboots = {d.id: Autoboot(d) for d in told if isinstance(d, AutobootDetector)}
         noise, rate = _first(told, GarbageDetector), _first(told, BitRateDetector)
         self._garbage = Garbage(noise, rate, bit_rate) if noise else None
         self._garbage_found: list[Fault] = []  # told as time passes: not in the order of chunks
@@ -198,6 +201,13 @@ class PortDetectors:
         for rise in self._rises:
             rise.reset()
         self.lost()
+        for autoboot in self._autoboots.values():
+            autoboot.opened(mono_ns)
+
+    def wrote(self) -> None:
+        """Note that something was written to the board."""
+        for autoboot in self._autoboots.values():
+            autoboot.wrote()
 
     def lost(self) -> None:
         """Note that the port is gone; its silence says nothing."""
@@ -288,6 +298,8 @@ class PortDetectors:
             fault = self._expects[told.id].line(source, at, raw)
         elif isinstance(told, GaugeDetector):
             fault = self._gauges[told.id].line(view, at)
+        elif isinstance(told, AutobootDetector):
+            fault = self._autoboots[told.id].line(at, raw)
         else:
             fault = None
             yield from self._counter_line(view, at)
