@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ARGS ?=
+LONG_LOG ?=
 JOBS ?= 2# test processes; a file of tests stays in one
 
 .DEFAULT_GOAL := help
@@ -37,13 +38,13 @@ lint: $(READY) ## Style, types, import rules, rule packs, skills
 	$(BIN)/serialwatch rules check
 	$(BIN)/serialwatch skills lint
 
-bench: $(READY) ## Throughput, latency and start-up, as a table and as JSON
+bench: $(READY) ## Throughput, latency and start-up (LONG_LOG="--gigabytes 10": with that much log)
 	@missed=0; \
 	$(BIN)/python tests/bench/run.py $(ARGS) || missed=1; \
 	$(BIN)/python tests/bench/load.py $(ARGS) || missed=1; \
 	$(BIN)/python tests/bench/spinning.py || missed=1; \
 	$(BIN)/python tests/bench/beside.py || missed=1; \
-	$(BIN)/python tests/bench/long_log.py || missed=1; \
+	$(BIN)/python tests/bench/long_log.py $(LONG_LOG) || missed=1; \
 	exit $$missed
 
 faults: $(READY) ## Faults of disk, clock, link, people and load: a table of figures and goals, ten to twenty minutes
