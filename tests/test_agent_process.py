@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -452,31 +451,6 @@ async def test_the_agent_runs_as_a_process_of_its_own(tmp_path: Path, board: Boa
 
     async with asyncio.timeout(10):
         assert await agent.wait() == 0
-        await listening
-
-
-async def test_the_priority_that_the_opener_may_have_is_not_for_the_agent(
-    tmp_path: Path,
-) -> None:
-    core = FakeCore(tmp_path)
-    ours, theirs = socket.socketpair()
-    code = (
-        "import contextlib, resource, runpy\n"
-        "with contextlib.suppress(ValueError):\n"  # only root can give what we take
-        "    resource.setrlimit(resource.RLIMIT_NICE, (40, 40))\n"
-        "runpy.run_module('serialwatch.agent', run_name='__main__')"
-    )
-    with theirs:
-        agent = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", code, "--fd", str(theirs.fileno()), pass_fds=[theirs.fileno()]
-        )
-    listening = asyncio.create_task(core._listen(await core.connect(ours)))
-    await core.until(lambda: core.beats > 0, 20)
-
-    assert resource.prlimit(agent.pid, resource.RLIMIT_NICE) == (0, 0)
-    core.close()
-    async with asyncio.timeout(10):
-        await agent.wait()
         await listening
 
 

@@ -344,6 +344,10 @@ def unit(bench: LabBench) -> Iterator[Figure]:
         asked = ("sh", "-c", f"ps -o ni= -p $(pgrep -o -f '{name}')")
         wait_for(lambda asked=asked, wanted=wanted: pc.run(*asked).out.strip() == wanted, text)
         yield _yes(f"  {text}", True)
+    limits = pc.must("sh", "-c", "cat /proc/$(pgrep -o -f '[s]erialwatch.agent')/limits")
+    yield _yes(
+        "  and it may not go before them", re.search(r"nice priority +0 +0 ", limits) is not None
+    )
     there = pc.run("systemctl", "cat", "ModemManager", "brltty").code == 0
     yield _yes("neither ModemManager nor brltty", not there)
 

@@ -321,14 +321,16 @@ class Seams:
             at = end
         return joints
 
-    def _new(self, candidate: _Candidate, found: Iterable[int]) -> Iterator[int]:
+    def _new(self, candidate: _Candidate, found: Mapping[int, int]) -> Iterator[int]:
         """Return the patterns that match only where both halves are one line."""
         before, rest = candidate.before, candidate.rest
         joined = LineView(before + rest)
         halves = tuple(map(LineView, dict.fromkeys((before, candidate.line, rest))))
         apart = LineView(before + _ELSE + rest)
-        for number in found:
+        for number, end in found.items():
             pattern = self.known.patterns[number]
+            if pattern.is_exact and end < len(before):
+                continue
             if not joined.search(pattern) or any(half.search(pattern) for half in halves):
                 continue
             is_sharp = candidate.is_sure and number in self.known.specific
