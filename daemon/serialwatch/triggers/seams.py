@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 
 import hyperscan as hs
 
@@ -89,6 +89,7 @@ class Torn:
     """What is asked of the patterns of a matcher."""
 
     patterns: tuple[Pattern, ...]
+    acting: frozenset[int]  # that mean something where nothing else was found
     grams: frozenset[bytes]  # that stand in their words
     specific: frozenset[int]  # patterns so sharp that no two healthy neighbours match together
     unsure: frozenset[int]  # and those whose hit the rest of a line may deny
@@ -187,11 +188,13 @@ class Seams:
     def denied(self, reading: Reading, before: bytes, line: bytes, behind: bytes) -> set[str]:
         """Return the rules that hit a line which looks like half of one in which they do not."""
         asked = [rule for rule in reading.rules if self._denying(rule)]
-        to_end = [rule for rule in reading.rules if _needs_end(rule, reading)]
+        to_end = [rule for rule in reading.rules if _may_wait(rule) and _needs_end(rule, reading)]
         found: set[str] = set()
         if not asked and not to_end:
             return found
         for first, second in ((before.rstrip(b"\r"), line), (line, behind)):
+            if first is line:
+                asked = [rule for rule in asked if _may_wait(rule)]
             if not (rest := self._rest(first, second)):
                 continue
             seam = first[-_KEPT:] + b"\n" + rest[:_HEAD]
@@ -233,7 +236,10 @@ class Seams:
             if line.strip() and not line.startswith(_BEGUN_BY_PUTTY):
                 logger = next((each for each in _LOGGERS if re.match(each, line)), b"")
                 self._prefix = re.compile(logger)
-                self._database = _torn_ends(logger, self.known.grams)
+                # A form of known length is found three times as fast.
+                begun = re.match(logger, line) if _SENDER not in logger else None
+                form = _form_of(begun[0]) if begun else logger
+                self._database = _torn_ends(form, self.known.grams)
                 self._scratch = hs.Scratch(self._database)
                 return True
         return False
@@ -307,7 +313,7 @@ class Seams:
                 pattern, place = ends[number]
                 there.setdefault(pattern, place - at)
                 number += 1
-            if there:
+            if not self.known.acting.isdisjoint(there):
                 new = set(self._new(each, there))
                 if new:
                     joints.append(
@@ -338,6 +344,11 @@ class Seams:
                 yield number
 
 
+def _may_wait(rule: RulePatterns) -> bool:
+    """Tell whether there is time to see how a line goes on; what is critical is told at once."""
+    return rule.rule.severity != "critical"
+
+
 def _needs_end(rule: RulePatterns, reading: Reading) -> bool:
     """Tell whether a rule hit only where the line ends."""
     matched = [use.pattern for number, use in reading.uses if number in rule.matches]
@@ -362,6 +373,17 @@ def torn_of(uses: Sequence[Uses], ignores: Iterable[Ignore]) -> Torn:
     told = [use for use in uses if use.rules or use.boots or use.causes or use.detectors]
     return Torn(
         patterns=tuple(use.pattern for use in uses),
+        acting=frozenset(
+            number
+            for number, use in enumerate(uses)
+            if use.rules
+            or use.boots
+            or use.causes
+            or use.detectors
+            or use.ready
+            or use.shutdowns
+            or use.ignores
+        ),
         ignoring=ignoring,
         grams=grams_of(use.pattern.source.encode() for use in told),
         specific=frozenset(
@@ -372,10 +394,14 @@ def torn_of(uses: Sequence[Uses], ignores: Iterable[Ignore]) -> Torn:
         unsure=frozenset(
             number
             for number, use in enumerate(uses)
-            if use.rules
-            and (
-                any(rule.unless or rule.rule.id in ignoring for rule in use.rules)
-                or _ASKS_FOR_END.search(use.pattern.source)
+            if any(
+                _may_wait(rule)
+                and (
+                    rule.unless
+                    or rule.rule.id in ignoring
+                    or _ASKS_FOR_END.search(use.pattern.source)
+                )
+                for rule in use.rules
             )
         ),
     )
@@ -391,10 +417,26 @@ def grams_of(sources: Iterable[bytes]) -> frozenset[bytes]:
     return frozenset(grams)
 
 
-@cache
+def _form_of(stamp: bytes) -> bytes:
+    """Return a pattern of the stamps that are written as this one."""
+    return b"".join(
+        rb"[ \d]"
+        if char in " 0123456789"
+        else rb"[A-Z]"
+        if char.isupper()
+        else rb"[a-z]"
+        if char.islower()
+        else re.escape(char).encode()
+        for char in stamp.decode("latin-1")
+    )
+
+
+@lru_cache(maxsize=64)
 def _torn_ends(logger: bytes, grams: frozenset[bytes]) -> hs.Database:
-    numbers = [(gram[:2], gram[2:]) for gram in grams if gram[1:3].isdigit()]
-    kinds = [*_SURELY_TORN, *_PERHAPS_TORN, *((re.escape(a), re.escape(b)) for a, b in numbers)]
+    numbers = [gram for gram in grams if gram[1:3].isdigit()]
+    kinds = [*_SURELY_TORN, *_PERHAPS_TORN]
+    if numbers:
+        kinds.append((_one_of(g[:2] for g in numbers), _one_of(g[2:] for g in numbers)))
     expressions = [end + rb"\r{0,2}\n" + logger + begin for end, begin in kinds]
     database = hs.Database(mode=hs.HS_MODE_BLOCK)
     database.compile(
@@ -404,6 +446,10 @@ def _torn_ends(logger: bytes, grams: frozenset[bytes]) -> hs.Database:
         flags=[0] * len(expressions),
     )
     return database
+
+
+def _one_of(texts: Iterable[bytes]) -> bytes:
+    return b"(?:" + b"|".join(map(re.escape, sorted(set(texts)))) + b")"
 
 
 def _end(hit: tuple[int, int]) -> int:

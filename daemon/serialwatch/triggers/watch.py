@@ -515,9 +515,18 @@ class PortWatch:
             return False
         lines = self._recent.lines_before(offset, 2 * _CONTEXT_LINES)
         lines = [line for line, _ in groupby(lines)]  # a console may double all
-        torn = [self._seams.joined(*pair) for pair in pairwise(lines[-_CONTEXT_LINES - 2 :])]
-        before = [*lines[-_CONTEXT_LINES:], *filter(None, torn)]
-        return any(self._matcher.readings.has(line[:MAX_RAW], sources) for line in before)
+        if any(self._has(line, sources) for line in lines[-_CONTEXT_LINES:]):
+            return True
+        pairs = pairwise(lines[-_CONTEXT_LINES - 2 :])
+        return any(
+            (joined := self._seams.joined(first, second))
+            and self._has(joined, sources)
+            and not self._has(first, sources)  # too far away by itself
+            for first, second in pairs
+        )
+
+    def _has(self, line: bytes, sources: tuple[str, ...]) -> bool:
+        return self._matcher.readings.has(line[:MAX_RAW], sources)
 
     def _going_down(self, shutdowns: Sequence[Shutdown], at: Moment, offset: int) -> None:
         for shutdown in shutdowns:
