@@ -25,6 +25,7 @@ class PatternError(Exception):
     """A pattern cannot be used; the message says how to write it instead."""
 
 
+@lru_cache(maxsize=4096)  # while rules are loaded; see `forget_trees`
 def parse(source: str) -> Tree:
     """Take a pattern apart.
 
@@ -33,6 +34,11 @@ def parse(source: str) -> Tree:
 
     """
     return _Parser(source).parse()
+
+
+def forget_trees() -> None:
+    """Give back the memory of the patterns that were taken apart."""
+    parse.cache_clear()
 
 
 def starts_a_line(expression: bytes) -> bool:
@@ -45,12 +51,11 @@ def can_be_glued(branch: list[Item]) -> bool:
 
     It then need not begin there to be looked at.
     """
-    if len(branch) < 2 or sum(item.size for item in branch) <= LEAST_GLUED:
+    if len(branch) < 2 or branch[0].what not in (_WORD_EDGE, _START):
         return False
-    first = branch[0].what
-    return first == _WORD_EDGE or (
-        first is _START and _longest_in_branch(branch) >= _LEAST_PLAIN_GLUED
-    )
+    if sum(item.size for item in branch) <= LEAST_GLUED:
+        return False
+    return branch[0].what == _WORD_EDGE or _longest_in_branch(branch) >= _LEAST_PLAIN_GLUED
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from serialwatch.triggers.pattern_tree import (
     MAX_LENGTH,
     PatternError,
     Tree,
+    forget_trees,
     parse,
     starts_a_line,
 )
@@ -40,9 +41,7 @@ class Pattern:
 
     source: str
     expression: bytes  # for Hyperscan; finds at least what `regex` does
-    stand_ins: tuple[bytes, ...]  # for Hyperscan, quicker to compile; find at least as much
     in_python: bytes  # for `re`
-    is_exact: bool  # what Hyperscan finds need not be checked with `regex`
     is_anchored: bool  # holds `^`
     can_be_glued: bool  # begins with `^` or a word: the end of another word may stand before
     has_fixed_end: bool
@@ -50,6 +49,16 @@ class Pattern:
     only_python: str  # what Hyperscan cannot do in it, "" if all is well
     least_costly: int  # bytes of a text for which `re` may need too many steps
     patience: Patience = field(default_factory=Patience, compare=False, repr=False)
+
+    @property
+    def stand_ins(self) -> tuple[bytes, ...]:
+        """Return expressions for Hyperscan, quicker to compile; they find at least as much."""
+        return _stand_ins(self.source)
+
+    @property
+    def is_exact(self) -> bool:
+        """Tell whether what Hyperscan finds need not be checked with `regex`."""
+        return not self.is_anchored and self.stand_ins == (self.expression,)
 
     @property
     def regex(self) -> re.Pattern[bytes]:
@@ -113,15 +122,13 @@ def compile_pattern(source: str) -> Pattern:
     except (re.error, OverflowError, RecursionError) as exc:
         raise PatternError(f"not a regular expression: {exc}") from exc
     expression = (caseless + tree.root.written(for_hyperscan=True)).encode("ascii")
-    found = tuple(text.encode("ascii") for text in stand_ins(tree))
     return Pattern(
         source=source,
         expression=expression,
-        stand_ins=found,
         in_python=in_python,
-        is_exact=not tree.is_anchored and found == (expression,),
         is_anchored=tree.is_anchored,
-        can_be_glued=tree.can_be_glued or (tree.is_anchored and not any(map(starts_a_line, found))),
+        can_be_glued=tree.can_be_glued
+        or (tree.is_anchored and not any(map(starts_a_line, _stand_ins(source)))),
         has_fixed_end=tree.root.has_fixed_end,
         can_be_empty=tree.root.can_be_empty,
         only_python=tree.only_python,
@@ -139,6 +146,11 @@ def _least_costly(tree: Tree) -> int:
     while length > 1 and math.comb(length, repeats) > MOST_WAYS:
         length = length * 3 // 4
     return length + 1
+
+
+@lru_cache(maxsize=32_768)
+def _stand_ins(source: str) -> tuple[bytes, ...]:
+    return tuple(text.encode("ascii") for text in stand_ins(parse(source)))
 
 
 @lru_cache(maxsize=32_768)
@@ -223,8 +235,10 @@ def compile_database(patterns: tuple[Pattern, ...]) -> hs.Database:
 
     """
     numbered = list(enumerate(patterns))
+    expressions = [(n, text) for n, pattern in numbered for text in pattern.stand_ins]
+    forget_trees()
     try:
-        return _database([(n, text) for n, pattern in numbered for text in pattern.stand_ins])
+        return _database(expressions)
     except hs.HyperscanError:  # of `a\bb|c` it takes the whole, not the first branch alone
         return _database([(n, pattern.expression) for n, pattern in numbered])
 

@@ -371,6 +371,8 @@ def torn_of(uses: Sequence[Uses], ignores: Iterable[Ignore]) -> Torn:
             patterns = tuple(map(compile_pattern, ignore.match))
             ignoring[rule_id] = ignoring.get(rule_id, ()) + patterns
     told = [use for use in uses if use.rules or use.boots or use.causes or use.detectors]
+    grams = grams_of(use.pattern.source.encode() for use in told)
+    _torn_ends(b"", grams)  # here, not when the first line of a port is judged
     return Torn(
         patterns=tuple(use.pattern for use in uses),
         acting=frozenset(
@@ -385,7 +387,7 @@ def torn_of(uses: Sequence[Uses], ignores: Iterable[Ignore]) -> Torn:
             or use.ignores
         ),
         ignoring=ignoring,
-        grams=grams_of(use.pattern.source.encode() for use in told),
+        grams=grams,
         specific=frozenset(
             number
             for number, use in enumerate(uses)
