@@ -26,9 +26,6 @@ from serialwatch.store.log_format import (
     unpack_record,
 )
 
-_Stamp = tuple[int, int]  # index of a record, ns of its wall clock against its monotonic one
-_STAMPED = (Kind.POINT, Kind.CUT, Kind.CLOCK)  # that say when a byte came
-_SET_NS = 100_000_000  # the wall clock was set if it moved more against the monotonic one
 _BLOCK = 64 * 1024  # bytes of log read at once
 _RECORDS = 100  # records read at once
 _NEAR = 32  # records in which 64 KiB are looked for at first
@@ -199,30 +196,10 @@ class OpenFile:
     def clock_settings(self) -> list[int]:
         """Return the indexes of the records from which on the wall clock had been set, in order.
 
-        Between two of them it kept the step of the monotonic one, so they are found by bisection.
+        The whole index is looked through, a few ms for a million records: a clock that was set back
+        and forth shows nowhere else.
         """
-        first = self._stamp(0, self.record_count, 1)
-        last = self._stamp(self.record_count - 1, -1, -1)
-        return [] if first is None or last is None else list(self._settings(first, last))
-
-    def _settings(self, low: _Stamp, high: _Stamp) -> Iterator[int]:
-        if abs(high[1] - low[1]) <= _SET_NS:
-            return
-        middle = (low[0] + high[0]) // 2
-        between = self._stamp(middle, low[0], -1) or self._stamp(middle + 1, high[0], 1)
-        if between is None:
-            yield high[0]
-            return
-        yield from self._settings(low, between)
-        yield from self._settings(between, high)
-
-    def _stamp(self, index: int, stop: int, step: int) -> _Stamp | None:
-        """Return how the clocks stand at the first record from `index` to before `stop`."""
-        for each in range(index, stop, step):
-            record = self.record(each)
-            if record is not None and record.kind in _STAMPED:
-                return each, record.utc_ns - record.mono_ns
-        return None
+        return [index for index, note in self.file.notes(self) if note.kind is Kind.CLOCK]
 
     def line_start(self, index: int) -> LineStart:
         """Return the nearest start of a line that record `index` or one before it marks."""
