@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -143,20 +142,17 @@ def test_a_command_has_the_port_and_its_exit_code_is_ours(
     assert cable.received() == b""
 
 
-def test_the_port_is_closed_within_200_ms(daemon: RunningDaemon, cable: Cable) -> None:
-    took_s = []
+def test_the_port_is_closed_once_its_release_is_answered(daemon: RunningDaemon) -> None:
     for _ in range(5):
-        began_s = time.monotonic()
         status, body = daemon.post("/v1/ports/dut1/release", {"ttl_s": 60})
         fd = os.open(body["device"], os.O_RDWR | os.O_NOCTTY)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        took_s.append(time.monotonic() - began_s)
-        os.close(fd)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while anybody has it
+        finally:
+            os.close(fd)
         assert status == 200
         assert daemon.post("/v1/ports/dut1/take_back")[0] == 200
         daemon.wait_for(lambda: state_of(daemon) == "up", "port")
-
-    assert min(took_s) < 0.2  # on a busy machine some take longer
 
 
 def test_a_device_that_comes_and_goes_meanwhile_is_not_opened(daemon: RunningDaemon) -> None:
@@ -197,14 +193,14 @@ def test_a_changed_configuration_does_not_open_a_lent_port(
     assert (watch.opened, state) == (0, "released")
 
 
-def test_a_release_for_a_time_ends_by_itself(daemon: RunningDaemon) -> None:
+def test_a_release_for_a_time_ends_by_itself(daemon: RunningDaemon, cable: Cable) -> None:
     done = release(daemon, "--for", "1")
     said, _ = done.communicate(timeout=LIMIT_S)
     lent = port_of(daemon)
     daemon.wait_for(lambda: state_of(daemon) == "up", "port")
 
     assert done.returncode == 0
-    assert said.startswith("dut1 is released for 1 s: /dev/pts/")
+    assert said == f"dut1 is released for 1 s: {cable.path}\n"
     assert lent["state"] == "released"
     assert lent["back_at"] is not None
 
@@ -284,6 +280,70 @@ def test_a_killed_client_gives_the_port_back_only_when_its_command_has_ended(
         os.close(fd)
 
     assert (watch.opened, state) == (0, "released")
+
+
+@pytest.mark.parametrize("first", ["daemon", "client"])
+def test_a_command_alone_keeps_its_port_when_daemon_and_client_are_killed(
+    daemon: RunningDaemon, cable: Cable, first: str
+) -> None:
+    reading, writing = os.pipe()
+    process = flashing_from(daemon, reading)
+
+    def kill_client() -> None:
+        process.kill()
+        process.wait()
+
+    daemon.wait_for(lambda: len(lent_to(daemon)) == 2, "command in the file")
+    if first == "client":
+        kill_client()
+    daemon.kill()
+    daemon.start()
+    if first == "daemon":
+        kill_client()
+    watch = Watch(cable, daemon)
+    daemon.post("/v1/ports/dut1/mark", {"text": "both were killed"})
+    daemon.post("/v1/ports/dut1/mark", {"text": "and the command was not"})
+    watch.end()
+    state = state_of(daemon)
+    os.write(writing, b"0\n")
+    daemon.wait_for(lambda: state_of(daemon) == "up", "port")
+    for fd in (reading, writing):
+        os.close(fd)
+
+    assert (watch.opened, state) == (0, "released")
+
+
+def lent_to(daemon: RunningDaemon) -> list[int]:
+    """Return the processes that the daemon would know after a restart."""
+    loans = json.loads((daemon.state / "loans.json").read_text())["loans"]
+    return [pid for loan in loans for pid, _ in loan["processes"]]
+
+
+def test_what_is_to_be_opened_is_the_link_of_the_configuration(
+    daemon: RunningDaemon, cable: Cable
+) -> None:
+    _, body = daemon.post("/v1/ports/dut1/release", {"ttl_s": 60})
+    daemon.post("/v1/ports/dut1/take_back")
+
+    assert body["device"] == str(cable.path)
+
+
+@pytest.mark.parametrize("body", [{"pid": 0}, {"pid": True}, {"pid": 1, "ttl_s": 2}, {"pid": "1"}])
+def test_a_wrong_process_is_refused(daemon: RunningDaemon, body: dict[str, Any]) -> None:
+    status, answer = daemon.post("/v1/ports/dut1/release", body)
+
+    assert status == 400
+    assert "pid must be a process" in answer["error"]["message"]
+
+
+def test_nobody_names_the_command_of_another(daemon: RunningDaemon) -> None:
+    process = flashing(daemon)
+    status, answer = daemon.post("/v1/ports/dut1/release", {"pid": 1})
+    process.communicate("0\n", timeout=LIMIT_S)
+    daemon.wait_for(lambda: state_of(daemon) == "up", "port")
+
+    assert status == 409
+    assert "not released to pid" in answer["error"]["message"]
 
 
 def flashing_from(daemon: RunningDaemon, stdin: int) -> subprocess.Popen[bytes]:
@@ -450,7 +510,7 @@ def test_without_a_command_ctrl_c_takes_it_back(daemon: RunningDaemon) -> None:
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=LIMIT_S)
 
-    assert "dut1 is released: /dev/pts/" in told
+    assert "dut1 is released: /" in told
     assert (lent, process.returncode, state_of(daemon)) == ("released", 0, "up")
 
 
@@ -465,6 +525,17 @@ def test_take_back_ends_a_release_without_a_command(daemon: RunningDaemon) -> No
     assert (json.loads(said), back.returncode) == ({"port": "dut1"}, 0)
     assert process.returncode == 1
     assert "dut1 was taken back by " in told
+
+
+def test_with_json_nothing_but_json_is_on_stdout(daemon: RunningDaemon) -> None:
+    done, told = release(daemon, "--json", "--", "sh", "-c", "echo flashed").communicate(
+        timeout=LIMIT_S
+    )
+    missing, _ = release(daemon, "--json", "--", "no-such-flasher").communicate(timeout=LIMIT_S)
+
+    assert json.loads(done)["exit_code"] == 0
+    assert told == "flashed\n"
+    assert json.loads(missing) == {"port": "dut1", "device": None, "exit_code": 127}
 
 
 @pytest.mark.parametrize(

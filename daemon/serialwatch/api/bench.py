@@ -281,6 +281,9 @@ class Bench(Protocol):
     async def release(self, port: str, who: Who, words: str, ttl_s: float | None) -> Loan:
         """Close a port and keep it closed: for `ttl_s`, or until `give_back`."""
 
+    def note_command(self, port: str, who: Who, pid: int) -> None:
+        """Note the command of a borrower: the port stays closed while it lives, even alone."""
+
     def give_back(self, loan: Any) -> None:
         """Note that a borrower is done: the port is opened again."""
 

@@ -1,7 +1,8 @@
 """`POST /v1/ports/PORT/release` and `take_back`: a port for another program, e.g. a flasher.
 
 A release with `ttl_s` is answered at once. One without lasts as long as its request: the answer is
-a row of JSON when the port is closed, and another if somebody takes it back.
+a row of JSON when the port is closed, and another if somebody takes it back. With `pid` its process
+tells which command it has started: what it lent for, should both the daemon and that process end.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ class ReleaseRoute:
         self, request: web.Request, port: PortView, caller: Caller
     ) -> web.StreamResponse:
         """Close a port, and keep it closed while the request is open or for `ttl_s`."""
-        body = await body_of(request, {"ttl_s", "command"})
+        body = await body_of(request, {"ttl_s", "command", "pid"})
+        if "pid" in body:
+            self._bench.note_command(port.name, caller.who, _pid(body))
+            return web.json_response({"port": port.name, "pid": body["pid"]})
         ttl_s, words = _ttl_s(body), _words(body)
         writer = self._consoles.writer(port.name)
         if writer is not None and writer.uid != caller.who.uid:
@@ -99,6 +103,13 @@ def _ttl_s(body: Json) -> float | None:
             "bad_request", f"ttl_s must be seconds up to {MAX_TTL_S:.0f}, not {ttl_s!r}"
         )
     return float(ttl_s)
+
+
+def _pid(body: Json) -> int:
+    pid = body["pid"]
+    if isinstance(pid, bool) or not isinstance(pid, int) or pid <= 0 or len(body) > 1:
+        raise BenchError("bad_request", f"pid must be a process, and nothing beside it: {pid!r}")
+    return pid
 
 
 def _words(body: Json) -> str:

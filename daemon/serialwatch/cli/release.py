@@ -13,14 +13,14 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.client import HTTPResponse
 
 import click
 
 from serialwatch.cli.client import Daemon, find_daemon, part
-from serialwatch.cli.errors import CliError
-from serialwatch.cli.options import Number, json_option, socket_option
+from serialwatch.cli.errors import CliError, tell
+from serialwatch.cli.options import PORT, Number, json_option, socket_option
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells have them
 _BACK_LIMIT_S = 2.0  # for the daemon to take the port back
@@ -28,7 +28,7 @@ _LOOK_S = 0.02
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
-@click.argument("port")
+@click.argument("port", type=PORT)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--for", "ttl_s", type=Number(min=1), help="Lend it for so many seconds.")
 @click.option("--take-back", is_flag=True, help="End a release, whoever has the port.")
@@ -46,7 +46,7 @@ def release(
 
     It is opened again when COMMAND has ended; its exit code is ours. In its environment
     SERIALWATCH_DEVICE is what to open. Without COMMAND the port stays closed until Ctrl-C, or as
-    --for says.
+    --for says. With --json what COMMAND prints goes to standard error.
     """
     if sum((bool(command), ttl_s is not None, take_back)) > 1:
         raise click.UsageError("COMMAND, --for and --take-back exclude each other")
@@ -62,9 +62,16 @@ def release(
         click.echo(json.dumps(body) if as_json else words)
         return 0
     if command and (code := _why_not(command[0])):
+        if as_json:
+            click.echo(json.dumps({"port": port, "device": None, "exit_code": code}))
         return code
     with _borrowed(daemon, port, shlex.join(command)) as loan:
-        code = _run(loan, command) if command else _hold(loan)
+        if command:
+            code = _run(
+                loan, command, lambda pid: _tell_pid(daemon, address, pid), is_quiet=as_json
+            )
+        else:
+            code = _hold(loan)
     _wait_until_back(daemon, port)
     if not command and not loan.is_taken_back:
         _say(f"{port} is taken back")
@@ -107,8 +114,16 @@ def _borrowed(daemon: Daemon, port: str, words: str) -> Iterator[_Loan]:
                 sock.shutdown(socket.SHUT_RDWR)
 
 
-def _run(loan: _Loan, command: tuple[str, ...]) -> int:
-    """Run a command to its end and return its exit code."""
+def _tell_pid(daemon: Daemon, address: str, pid: int) -> None:
+    """Tell which process has the port, so that it keeps it when the daemon and we have ended."""
+    with contextlib.suppress(CliError):  # it may have ended already, and the port be taken back
+        daemon.post(f"{address}/release", {"pid": pid})
+
+
+def _run(
+    loan: _Loan, command: tuple[str, ...], on_start: Callable[[int], None], *, is_quiet: bool
+) -> int:
+    """Run a command to its end and return its exit code; if quiet, it prints to our stderr."""
     for number in (signal.SIGINT, signal.SIGQUIT):
         # A handler, not SIG_IGN, which the command would inherit. It gets Ctrl-C by itself.
         signal.signal(number, lambda *_: None)
@@ -118,6 +133,7 @@ def _run(loan: _Loan, command: tuple[str, ...]) -> int:
             command,
             env=os.environ | {"SERIALWATCH_DEVICE": loan.device, "SERIALWATCH_PORT": loan.port},
             pass_fds=(loan.sock.fileno(),),
+            stdout=2 if is_quiet else None,
         )
     except OSError as exc:
         _say(f"{command[0]}: {exc.strerror}")
@@ -125,6 +141,7 @@ def _run(loan: _Loan, command: tuple[str, ...]) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda got, _: child.send_signal(got))
     ended = os.pidfd_open(child.pid)
+    on_start(child.pid)
     try:
         _wait(loan, ended, is_command=True)
     finally:
@@ -190,4 +207,4 @@ def _why_not(program: str) -> int:
 
 
 def _say(text: str) -> None:
-    click.echo(f"serialwatch: {text}", err=True)
+    tell(text)

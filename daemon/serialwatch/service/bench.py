@@ -253,6 +253,10 @@ class ServiceBench:
         """Close a port and keep it closed: for `ttl_s`, or until `give_back`."""
         return await self._loans.lend(port, who, words, ttl_s)
 
+    def note_command(self, port: str, who: Who, pid: int) -> None:
+        """Note the command for which a port was released."""
+        self._loans.note_command(port, who, pid)
+
     def give_back(self, loan: Lent) -> None:
         """Note that a borrower is done: the port is opened again."""
         self._loans.give_back(loan)

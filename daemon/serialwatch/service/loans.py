@@ -19,8 +19,10 @@ from typing import Any
 
 from serialwatch.api.bench import BenchError, Who
 from serialwatch.service.look_up import InThread
-from serialwatch.service.ports import Ports
+from serialwatch.service.ports import BenchPort, Ports
 from serialwatch.whole_file import write_whole
+from serialwatch_drivers.device import parse_device
+from serialwatch_drivers.identity import stable_name
 from serialwatch_drivers.port import PortError
 
 log = logging.getLogger(__name__)
@@ -41,8 +43,8 @@ class Lent:
     words: str  # for what
     since_s: float  # CLOCK_BOOTTIME, which goes on over a restart of the daemon
     until_s: float | None  # likewise; None: while the request is open
-    started: str  # what tells the borrower's process from another of the same pid
-    is_seen: bool = True  # its request is open; else only its process tells that it is not done
+    processes: dict[int, str]  # the borrower and its command by pid; what tells from another of it
+    is_seen: bool = True  # its request is open; else only its processes tell that it is not done
     is_over: bool = False
     ended_by: str = ""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -58,8 +60,8 @@ class Lent:
             return True
         if self.until_s is not None:
             return _boot_time_s() >= self.until_s
-        return not self.is_seen and not (
-            self.started and self.started == _start_of(self.who.pid, proc)
+        return not self.is_seen and not any(
+            started and started == _start_of(pid, proc) for pid, started in self.processes.items()
         )
 
 
@@ -116,17 +118,17 @@ class Loans:
             raise BenchError("not_found", f"port {port}: there is none of that name")
         if not found.config.write:
             raise BenchError("not_allowed", f"port {port}: its configuration says write = false")
+        device = await self._in_thread(partial(_to_open, found))
         if (other := self._loans.get(port)) is not None:
             raise BenchError(
                 "not_now",
                 f"port {port} is {other.problem} already",
                 f"wait, or `serialwatch release {port} --take-back`",
             )
-        opened = found.reader.port.device if found.reader.port is not None else ""
         now_s = _boot_time_s()
         until_s = None if ttl_s is None else now_s + ttl_s
-        started = _start_of(who.pid, self._proc)
-        loan = Lent(port, opened or found.config.device, who, words, now_s, until_s, started)
+        processes = {who.pid: _start_of(who.pid, self._proc)}
+        loan = Lent(port, device, who, words, now_s, until_s, processes)
         self._loans[port] = loan
         try:
             await self.mark(port, "flash", f"released to {who.user} for {words}", who)
@@ -140,6 +142,19 @@ class Loans:
         finally:
             self._changed.set()
         return loan
+
+    def note_command(self, port: str, who: Who, pid: int) -> None:
+        """Note the command of a borrower: if that is killed, the port stays the command's.
+
+        Raises:
+            BenchError: the port is not lent to that one.
+
+        """
+        loan = self._loans.get(port)
+        if loan is None or (loan.who.uid, loan.who.pid) != (who.uid, who.pid):
+            raise BenchError("not_now", f"port {port} is not released to pid {who.pid}")
+        loan.processes[pid] = _start_of(pid, self._proc)
+        self._changed.set()
 
     def give_back(self, loan: Lent) -> None:
         """Note that a borrower is done."""
@@ -214,7 +229,7 @@ def _to_row(loan: Lent) -> dict[str, Any]:
         "words": loan.words,
         "since_s": loan.since_s,
         "until_s": loan.until_s,
-        "started": loan.started,
+        "processes": [[pid, started] for pid, started in loan.processes.items()],
     }
 
 
@@ -226,9 +241,18 @@ def _from_row(row: dict[str, Any]) -> Lent:
         words=row["words"],
         since_s=row["since_s"],
         until_s=row["until_s"],
-        started=row["started"],
+        processes={int(pid): str(started) for pid, started in row["processes"]},
         is_seen=False,
     )
+
+
+def _to_open(port: BenchPort) -> str:
+    """Return the path that another program is to open: one that is still right after a replug."""
+    asked = parse_device(port.config.device)
+    if asked.scheme == "tty":
+        return asked.body
+    opened = port.reader.port.device if port.reader.port is not None else ""
+    return (stable_name(opened) or opened) if opened else port.config.device
 
 
 def _start_of(pid: int, proc: Path) -> str:
