@@ -16,7 +16,8 @@ _SAMPLE = _LAST - _FIRST
 _BITS_PER_BYTE = 10  # start, eight, stop
 _MOST = 0.5  # part of the lines that makes a full port a storm of one line
 _NO_SHAPE = b"0123456789abcdefABCDEFxX#"  # lines of one shape agree in all the rest
-_NUMBER = re.compile(rb"(?:0x)?[0-9a-fA-F]*[0-9][0-9a-fA-F]*")
+# Tried once a run: a line may be 16 KiB of one letter.
+_NUMBER = re.compile(rb"(?<![0-9a-fA-F])(?:0x)?[a-fA-F]*+[0-9][0-9a-fA-F]*+")
 _ABOUT_INTERRUPTS = re.compile(rb"(?i)(?:\b|_)irqs?(?:\b|_|#)|\binterrupts?\b")
 
 
