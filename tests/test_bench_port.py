@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
+from bench_cable import within_s
 from serialwatch.capture.ring import Ring, RingBudget
 from serialwatch.config import PortConfig
 from serialwatch.records import Boot, Finding, Lines
@@ -76,6 +77,29 @@ def bench_of(tmp_path: Path, heard: Heard) -> tuple[Ports, BenchPort]:
     port = ports._read(PortConfig(device="/dev/null", name="dut1"), Ring("dut1", RingBudget()))
     port.is_numbered, port.first_seq, port.reserved_seq = True, 1, 1 << 20
     return ports, port
+
+
+async def test_ports_that_are_slow_to_close_are_closed_at_the_same_time(tmp_path: Path) -> None:
+    ports, _ = bench_of(tmp_path, Heard())
+    asked: set[str] = set()
+    are_all_asked = asyncio.Event()
+
+    async def open_port(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            asked.add(name)
+            if len(asked) == 3:
+                are_all_asked.set()
+            await are_all_asked.wait()  # one after the other would wait here for ever
+
+    for name in ("a", "b", "c"):
+        port = ports._read(PortConfig(device="/dev/null", name=name), Ring(name, RingBudget()))
+        port.task = asyncio.create_task(open_port(name), name=f"port {name}")
+    await asyncio.sleep(0)
+    await within_s(20, ports.close())
+
+    assert asked == {"a", "b", "c"}
 
 
 async def test_the_grace_after_an_open_begins_with_the_open_not_with_the_rules(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import shlex
@@ -16,7 +15,7 @@ from pathlib import Path
 import click
 import pytest
 
-from bench_cli import COMMAND, Cli
+from bench_cli import COMMAND, Cli, in_terminal
 from serialwatch.cli import client
 from serialwatch.cli.client import find_daemon, socket_places
 from serialwatch.cli.main import SECTIONS, run_cli
@@ -78,7 +77,7 @@ def test_a_bound_that_nobody_comes_near_is_no_part_of_the_help(cli: Cli) -> None
         (("ports", "--bogus"), "No such option"),
         (("logs",), "which PORT?"),
         (("report", "x"), "'x' is not a valid number."),
-        (("report", "1", "--json", "--markdown"), "exclude each other"),
+        (("report", "1", "--diff", "--markdown"), "--diff goes with --revision and --json only"),
         (("attach", "dut1", "--steal", "--read-only"), "exclude each other"),
         (("logs", "dut1", "-n", "x"), "-n x: must be a number of lines, or all"),
         (("logs", "dut1", "--since", "x"), "--since: 'x' is no time: write 10m"),
@@ -105,7 +104,6 @@ def test_wrong_use_is_told_on_stderr_and_exits_2(
     "args",
     [
         ("ports",),
-        ("ports", "--json"),
         ("incidents",),
         ("incidents", "resolve", "1"),
         ("report", "1"),
@@ -164,19 +162,6 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     done = subprocess.run(["bash", "-o", "pipefail", "-c", shell], capture_output=True, check=False)
 
     assert (done.returncode, done.stderr) == (0, b"")
-
-
-def test_every_command_that_is_there_takes_json() -> None:
-    for commands in SECTIONS.values():
-        for command in commands:
-            if command.name in {"run", "demo"}:  # they show what happens, and stay
-                continue
-            module, _, name = command.where.partition(":")
-            found = getattr(importlib.import_module(module), name)
-            leaves = found.commands.values() if isinstance(found, click.Group) else [found]
-            for leaf in leaves:
-                options = [option for param in leaf.params for option in param.opts]
-                assert "--json" in options, leaf.name
 
 
 @pytest.mark.parametrize(
@@ -304,6 +289,26 @@ def test_a_closed_stdin_or_stdout_is_as_good_as_dev_null(args: str, closed: str)
     )
 
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+async def test_an_error_is_broken_between_words_in_a_terminal(tmp_path: Path) -> None:
+    missing = str(tmp_path / "sw")
+    async with in_terminal("ports", "--socket", missing, columns=60) as terminal:
+        told = (await terminal.until("DIR`")).decode().splitlines()
+        code = await terminal.exit_code()
+
+    assert code == 1
+    assert told[0].startswith("serialwatch: no daemon at")
+    assert all(row.startswith(" " * 13) for row in told[1:])
+    assert " ".join(row.strip() for row in told).endswith(
+        "or look at saved logs with `serialwatch logs PORT --state DIR`"
+    )
+
+
+def test_what_there_is_to_choose_is_told_in_one_line(cli: Cli) -> None:
+    told = cli("completion").err
+
+    assert told.splitlines()[0].endswith("Choose from: bash, zsh, fish")
 
 
 def test_an_end_of_file_that_nobody_expected_is_a_fault_and_not_ctrl_c(

@@ -278,13 +278,27 @@ def test_a_wrong_id_in_a_pack_is_told_in_one_sentence(cli: Cli, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("mine.toml", "a file; name the folder that it is in"), ("none", "no such folder")],
+    [
+        ("mine.txt", "no pack of rules: its name must end in .toml"),
+        ("none", "no such file or folder"),
+    ],
 )
 def test_what_is_no_folder_of_rules_is_told(cli: Cli, tmp_path: Path, name: str, why: str) -> None:
-    (tmp_path / "mine.toml").write_text("")
+    (tmp_path / "mine.txt").write_text("")
     result = cli("rules", "check", str(tmp_path / name))
 
     assert (result.code, result.err) == (2, f"serialwatch: {tmp_path / name}: {why}\n")
+
+
+def test_a_pack_alone_is_checked_and_not_what_lies_beside_it(cli: Cli, tmp_path: Path) -> None:
+    folder = mine(tmp_path, "zonk [0-9]", "ZONK 5")
+    (tmp_path / "rules.d/broken.toml").write_text("[[rule]]\n")
+    result = cli("rules", "check", f"{folder}/mine.toml")
+
+    assert result.code == 1
+    assert "(rules.d/mine.toml:" in result.err
+    assert "broken.toml" not in result.err
+    assert f"  {folder}/mine.toml (read)\n" in result.out
 
 
 def test_no_id_at_all_brings_no_guess(cli: Cli) -> None:

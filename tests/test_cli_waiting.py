@@ -53,7 +53,8 @@ def test_a_pipe_nobody_writes_to_is_named_while_it_is_waited_for(
     run_cli([*command, str(fifo)])
     writer.join()
 
-    assert f"{fifo}: a pipe: waits for somebody to write to it" in terminal.getvalue()
+    words = " ".join(terminal.getvalue().split())
+    assert f"{fifo}: a pipe: waits for somebody to write to it" in words
 
 
 def _stdin(monkeypatch: pytest.MonkeyPatch, fd: int) -> None:

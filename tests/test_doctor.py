@@ -303,12 +303,13 @@ def test_an_old_unit_is_told_with_what_replaces_it(pc: Pc) -> None:
     unit = pc.put("etc/systemd/system/serialwatch.service", "[Unit]\nDescription=old\n")
     found = pc.found("service")
     assert found.state == "note"
-    assert found.remedy == (
-        f"sudo cp {SHIPPED}/serialwatch.service /etc/systemd/system/serialwatch.service"
-        " && sudo systemctl daemon-reload"
-    )
+    assert found.remedy == "sudo serialwatch install"
     unit.write_text((SHIPPED / "serialwatch.service").read_text())
+    rules = pc.put("etc/udev/rules.d/60-serialwatch.rules", "# mine\n")
+    edited = pc.found("service")
+    rules.unlink()
 
+    assert f"has your own changes: compare it with {SHIPPED}/60-serialwatch.rules" in edited.text
     assert pc.found("service") == Finding("service", "good", "the unit is of this version")
 
 

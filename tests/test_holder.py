@@ -47,6 +47,17 @@ def test_a_program_that_locked_nothing_is_found_by_what_it_has_open(cable: Cable
     assert f"(pid {program.pid}, uid {os.geteuid()})" in found
 
 
+def test_we_ourselves_are_another_port(cable: Cable) -> None:
+    fd = os.open(cable.path, os.O_RDONLY | os.O_NOCTTY)
+    try:
+        cable.detach_own()
+        found = find_holder(str(cable.path))
+    finally:
+        os.close(fd)
+
+    assert found == "another port of this daemon"
+
+
 def test_the_owner_of_the_lock_is_named_before_others(tmp_path: Path) -> None:
     device = tmp_path / "ttyUSB0"
     device.touch()

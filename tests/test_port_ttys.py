@@ -261,8 +261,28 @@ async def test_two_programs_at_once_see_everything_each(tmp_path: Path) -> None:
     assert offered.board.got == b"ab"
 
 
-async def test_more_programs_than_there_are_ptys_share_the_last(
+async def test_the_link_has_moved_on_before_another_pty_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    led_to: list[str] = []
+    async with offering(tmp_path) as offered:
+        link = offered.folder / "dut1"
+        first = os.readlink(link)
+
+        def made(*given: Any) -> TtyPair:
+            led_to.append(os.readlink(link))
+            return TtyPair(*given)
+
+        monkeypatch.setattr(port_ttys_module, "TtyPair", made)
+        with offered.opened():
+            await offered.is_open(1)
+
+    assert len(led_to) == 1
+    assert led_to[0] != first
+
+
+async def test_more_programs_than_there_are_ptys_share_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(port_ttys_module, "MAX_PAIRS", 1)
     async with offering(tmp_path) as offered:
@@ -271,6 +291,7 @@ async def test_more_programs_than_there_are_ptys_share_the_last(
             for fd in (one, two):
                 os.write(fd, b"x")
             await offered.board.has(b"xx")
+        assert "1 programs have it open; one more shares" in caplog.text
         await offered.is_open(0)
         with offered.opened() as three:
             await offered.is_open(1)

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -190,18 +191,17 @@ async def test_a_server_that_is_gone_for_long_costs_few_tries_and_two_lines_of_l
         await bench.up()
         server.stop()
         await bench.heard.until(lambda: bench.reader.state == "absent")
-        used_s, began_s = time.process_time(), time.monotonic()
+        began_s = time.monotonic()
         async with asyncio.timeout(10):
             while bench.reader._tries < 7:
                 await asyncio.sleep(0.005)
-        used_s, took_s = time.process_time() - used_s, time.monotonic() - began_s
+        took_s = time.monotonic() - began_s
         await server.start()
         await bench.up()
     told = [r.message for r in caplog.records if r.name == "serialwatch.capture.reader"]
 
     # The first at once, then 0.25, 0.5, 1, 2, 2 s later, give or take a tenth.
     assert took_s >= 0.9 * (0.25 + 0.5 + 1 + 2 + 2) / 40
-    assert used_s < 0.2
     assert len(told) == 3  # up, absent, back
     tries = bench.reader.stats.opens["absent"] + 1
     assert told[-1].startswith("dut1: back on ")
@@ -357,19 +357,21 @@ async def test_rfc2217_sets_lines_that_are_configured_or_asked_for() -> None:
     assert asked == [b"\x01", dtr_on, rts_off, break_on, break_off]
 
 
-async def test_rfc2217_is_closed_within_200_ms() -> None:
-    took_s = []
-    for _ in range(5):
-        with listening() as server:
-            fake = FakeServer(server)
-            async with opened(url(server, "rfc2217")) as made:
-                began_s = time.monotonic()
-                made.port.close()
-                await made.port.wait_closed()
-                took_s.append(time.monotonic() - began_s)
-            fake.end()
+async def test_closing_rfc2217_waits_for_nothing_but_the_end_of_its_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept_s: list[float] = []  # pyserial sleeps 0.3 s when it closes
+    monkeypatch.setattr(rfc2217_module, "_END_LIMIT_S", 1000.0)
+    with listening() as server:
+        fake = FakeServer(server)
+        async with opened(url(server, "rfc2217")) as made:
+            clock = SimpleNamespace(time=time.time, sleep=slept_s.append)
+            monkeypatch.setattr("serial.rfc2217.time", clock)
+            made.port.close()
+            await within_s(20, made.port.wait_closed())
+        fake.end()
 
-    assert min(took_s) < 0.2  # on a busy machine some take longer
+    assert slept_s == []
 
 
 async def test_a_raw_server_is_not_taken_for_one_of_rfc2217(

@@ -256,13 +256,13 @@ _TABLES = tuple(f.name for f in fields(Config))
 
 
 def load_config(path: Path | None, ports: Sequence[str] = ()) -> Config:
-    """Read a file (None: the system's, if there is one for us) and add `NAME=DEVICE` ports.
+    """Read a file (None: what `found_config` finds) and add `NAME=DEVICE` ports.
 
     Raises:
         TomlError: every problem with file, line, key and what is allowed.
 
     """
-    path = path or system_config()
+    path = path or found_config()
     file = TomlFile("--port", "", {}) if path is None else read_toml(path)
     try:
         config = _ADAPTER.validate_python(file.data)
@@ -291,6 +291,20 @@ def load_config(path: Path | None, ports: Sequence[str] = ()) -> Config:
     if problems:
         raise TomlError(problems)
     return _with_names(config, named)
+
+
+def found_config() -> Path | None:
+    """Return the file that is read if none is named: the user's own, else the system's, or none."""
+    usual = usual_config()
+    return usual if usual != SYSTEM_CONFIG and usual.exists() else system_config()
+
+
+def usual_config() -> Path:
+    """Return where the configuration belongs: the system's place for root, else the user's own."""
+    if is_system():
+        return SYSTEM_CONFIG
+    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(home) / "serialwatch" / SYSTEM_CONFIG.name
 
 
 def system_config() -> Path | None:

@@ -17,7 +17,10 @@ def find_holder(path: str, proc: Path = Path("/proc")) -> str:
     pid = _lock_owner(path, proc)
     if pid is not None and (name := _describe(pid, proc)):
         return name
-    return ", ".join(filter(None, (_describe(pid, proc) for pid in _openers(path, proc))))
+    openers = _openers(path, proc)
+    others = filter(None, (_describe(pid, proc) for pid in openers if pid != os.getpid()))
+    # Nobody else, but ourselves: two ports that lead to one device.
+    return ", ".join(others) or ("another port of this daemon" if os.getpid() in openers else "")
 
 
 def find_readers(numbers: Collection[int], proc: Path = Path("/proc")) -> dict[int, str]:
@@ -76,16 +79,19 @@ def _lock_owner(path: str, proc: Path) -> int | None:
 
 
 def _openers(path: str, proc: Path) -> list[int]:
-    """Return the processes that have `path` open, our own left out."""
+    """Return the processes that have `path` open."""
     real = os.path.realpath(path)
     found = []
     for process in sorted(proc.glob("[0-9]*")):
         try:
-            links = [os.readlink(fd) for fd in (process / "fd").iterdir()]
+            fds = os.listdir(process / "fd")
         except OSError:
             continue  # it has ended, or belongs to somebody else
-        if real in links and int(process.name) != os.getpid():
-            found.append(int(process.name))
+        for fd in fds:
+            with contextlib.suppress(OSError):  # of ours, the one that listed them is gone
+                if os.readlink(process / "fd" / fd) == real:
+                    found.append(int(process.name))
+                    break
     return found
 
 

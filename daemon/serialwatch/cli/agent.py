@@ -18,8 +18,15 @@ from serialwatch.agent.models.model_use import ModelSetup
 from serialwatch.agent.models.spending import Caps, day_of
 from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
 from serialwatch.cli.options import json_option
-from serialwatch.cli.tables import amount, console, safe
-from serialwatch.config import SYSTEM_CONFIG, Config, config_to_json, load_config, state_dir
+from serialwatch.cli.tables import amount, console, safe, say
+from serialwatch.config import (
+    Config,
+    config_to_json,
+    found_config,
+    load_config,
+    state_dir,
+    usual_config,
+)
 from serialwatch.store.database import StoreError
 from serialwatch.store.read import read_once
 from serialwatch.store.spending import SpendingRow, load_spending
@@ -54,7 +61,7 @@ def check(path: Path | None, as_json: bool) -> int:
     setup = ModelSetup.of(config_to_json(config)["agent"], key.text)
     if not setup.base_url:
         raise CliError(
-            f"{safe(path or SYSTEM_CONFIG)}: no model is configured; write\n"
+            f"{safe(path or found_config() or usual_config())}: no model is configured; write\n"
             '    [agent]\n    base_url = "http://127.0.0.1:11434/v1"\n    model = "qwen3:8b"\n'
             "and for an endpoint that wants a key set "
             f"{VARIABLES[0]}, or the credential {CREDENTIAL} of the service.\n"
@@ -127,7 +134,7 @@ def _show_end(
     for finding in found:
         if finding.follows:
             verdict = "?" if finding.verdict == "unknown" else finding.verdict
-            out.print(f"{finding.name}: {verdict} → {finding.follows}")
+            say(f"{finding.name}: {verdict} → {finding.follows}")
     spent = sum(row.prompt_tokens + row.completion_tokens for row in today)
     cost = sum(row.cost for row in today)
     limit = f" of {amount(caps.tokens_per_day)}" if caps.tokens_per_day else ""
@@ -140,7 +147,7 @@ def _show_end(
     price = f", {checking.price:.4f}" if checking.price else ""
     out.print(f"this check took {amount(checking.tokens)} tokens{price}")
     if not is_usable:
-        out.print("The agent cannot use this endpoint; the offline analyst writes the reports.")
+        say("The agent cannot use this endpoint; the offline analyst writes the reports.")
 
 
 def _today(config: Config) -> list[SpendingRow]:

@@ -21,7 +21,7 @@ from rich.text import Text
 from serialwatch.agent.knowledge import Knowledge, load_knowledge
 from serialwatch.agent.skills.registry import Registry, load_skills
 from serialwatch.bundled import bundled_dir, search_path
-from serialwatch.cli.errors import WRONG_USE
+from serialwatch.cli.errors import WRONG_USE, tell
 from serialwatch.cli.options import json_option
 from serialwatch.cli.rules_load import load_installed, matcher_of
 from serialwatch.cli.show_analysis import show_faults, show_report, shown_name
@@ -71,7 +71,13 @@ class _Reader:
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.argument(
+    "files",
+    nargs=-1,
+    required=True,
+    type=click.Path(readable=False, allow_dash=True),  # what cannot be read is told below
+    metavar="FILE…",
+)
 @click.option(
     "--fail-on",
     type=click.Choice(SEVERITIES[1:]),
@@ -130,7 +136,7 @@ class _Out:
     def word(self, words: str) -> None:
         """Tell something beside what was found."""
         with suppress(OSError):  # closed or full: what was found is what matters
-            click.echo(f"serialwatch: {words}", err=True)
+            tell(words)
 
     def tell(self, name: str, found: Analysis) -> None:
         """Tell what was found in a log."""

@@ -12,12 +12,13 @@ from rich.text import Text
 
 from serialwatch.cli.client import Daemon, find_daemon
 from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
-from serialwatch.cli.options import json_option, socket_option
+from serialwatch.cli.options import PORT, json_option, socket_option
 from serialwatch.cli.tables import (
     KEPT_SPACE,
     SEVERITY_STYLES,
     console,
     safe,
+    say,
     shorten,
     width_of,
     wrapped,
@@ -35,7 +36,7 @@ _SHOWN = 12  # lines of the log below an answer
 
 @click.command()
 @click.argument("question", metavar="QUESTION", nargs=-1)
-@click.option("-p", "--port", "named", help="The port it is about.")
+@click.option("-p", "--port", "named", type=PORT, help="The port it is about.")
 @click.option("--stored", is_flag=True, help="Earlier answers; with the id of one, all of it.")
 @json_option
 @socket_option
@@ -109,7 +110,7 @@ def _show_stored(daemon: Daemon, words: tuple[str, ...], as_json: bool) -> int:
         if session:
             hint = "`serialwatch ask --stored` lists those that there are"
             raise CliError(f"no answer {safe(session)!r}: {hint}")
-        out.print('no answers yet: ask, e.g. `serialwatch ask "what happened last night?"`')
+        say('no answers yet: ask, e.g. `serialwatch ask "what happened last night?"`')
         return 0
     if session:
         out.print(safe(found[0]["question"]))

@@ -176,7 +176,7 @@ def _refused(text: bytes) -> CliError:
     except (ValueError, KeyError, TypeError):
         return CliError("the daemon answered what is no answer of serialwatch's")
     exit_code = WRONG_USE if code == "bad_request" else FAULT
-    return CliError(f"{message}: {hint}" if hint else message, exit_code)
+    return CliError(f"{message}: {hint}" if hint else message, exit_code, str(code))
 
 
 def _not_there(path: Path, exc: OSError) -> CliError:
@@ -185,12 +185,14 @@ def _not_there(path: Path, exc: OSError) -> CliError:
     if isinstance(exc, PermissionError):
         return CliError(
             f"{path}: permission denied: an administrator can add you to group serialwatch "
-            "(then log in again)"
+            "(then log in again)",
+            code="forbidden",
         )
     service = " (the service: `systemctl start serialwatch`)" if path == SYSTEM_SOCKET else ""
     return CliError(
         f"no daemon at {path}: start it with `serialwatch run --port NAME=DEVICE`{service}, "
-        "or look at saved logs with `serialwatch logs PORT --state DIR`"
+        "or look at saved logs with `serialwatch logs PORT --state DIR`",
+        code="no_daemon",
     )
 
 

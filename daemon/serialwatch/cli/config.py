@@ -4,57 +4,43 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
+from serialwatch.cli.config_init import init_config
 from serialwatch.cli.errors import WRONG_USE, CliError
-from serialwatch.cli.options import json_option
+from serialwatch.cli.options import config_file, json_option, one_file
 from serialwatch.config import (
     Config,
     DiscoverConfig,
     PortConfig,
     ResetCommand,
     config_to_json,
+    found_config,
     load_config,
-    system_config,
 )
 from serialwatch.tomlfile import TomlError, TomlFile, read_toml
 from serialwatch_drivers.find import find_opener
 from serialwatch_drivers.port import PortOpenError
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _file(command: F) -> F:
-    """Add PATH, also as the -c that `run` has."""
-    argument = click.argument("path", required=False, type=click.Path(path_type=Path))
-    option = click.option(
-        "-c", "--config", "named", type=click.Path(path_type=Path), help="The same as PATH."
-    )
-    return argument(option(command))
-
-
-def _one(path: Path | None, named: Path | None) -> Path | None:
-    if path is not None and named is not None:
-        raise click.UsageError("PATH and -c PATH exclude each other")
-    return named if path is None else path
-
 
 @click.group()
 def config() -> None:
-    """Check and show the configuration."""
+    """Write, check and show the configuration."""
 
 
-@config.command()
-@_file
+config.add_command(init_config)
+
+
+@config.command(short_help="Check a configuration.")
+@config_file
 @click.option("--port", "ports", multiple=True, metavar="NAME=DEVICE", help="As for run.")
 @json_option
 def check(path: Path | None, named: Path | None, ports: tuple[str, ...], as_json: bool) -> int:
-    """Check a configuration file: the one at PATH, else the system's."""
-    path = _one(path, named)
+    """Check a configuration file: the one at PATH, else your own, else the system's."""
+    path = one_file(path, named)
     try:
         loaded = load_config(path, ports)
         problems = _beside(path, loaded)
@@ -79,12 +65,12 @@ def check(path: Path | None, named: Path | None, ports: tuple[str, ...], as_json
 
 
 @config.command()
-@_file
+@config_file
 @click.option("--port", "ports", multiple=True, metavar="NAME=DEVICE", help="As for run.")
 @json_option
 def show(path: Path | None, named: Path | None, ports: tuple[str, ...], as_json: bool) -> None:
     """Show a configuration with its defaults, as TOML."""
-    path = _one(path, named)
+    path = one_file(path, named)
     try:
         loaded = load_config(path, ports)
     except TomlError as exc:
@@ -123,7 +109,7 @@ def _value(value: object) -> str:
 
 def _beside(path: Path | None, loaded: Config) -> list[str]:
     """Return what is wrong with what a configuration names: drivers, programs, rules."""
-    source = path or system_config()
+    source = path or found_config()
     file = TomlFile("--port", "", {}) if source is None else read_toml(source)
     told = []
     for name, port in loaded.port.items():
@@ -156,4 +142,4 @@ def _no_program(place: str, command: Sequence[str]) -> list[str]:
 def _where(path: Path | None) -> str:
     if path is not None:
         return str(path)
-    return str(system_config() or "no file, the defaults")
+    return str(found_config() or "no file, the defaults")

@@ -17,7 +17,7 @@ from serialwatch.cli.client import socket_places
 from serialwatch.cli.errors import FAULT
 from serialwatch.cli.options import json_option
 from serialwatch.cli.tables import console, safe, width_of, wrapped
-from serialwatch.config import Config, load_config, state_dir, system_config
+from serialwatch.config import Config, found_config, load_config, state_dir
 from serialwatch.doctor import ports, system
 from serialwatch.doctor.machine import Finding, Machine
 from serialwatch.tomlfile import TomlError
@@ -56,7 +56,7 @@ def machine_of(path: Path | None) -> Machine:
     return Machine(
         config,
         problems,
-        str(path or system_config() or ""),
+        str(path or found_config() or ""),
         daemon_pid=_daemon_pid(),
         state_dir=state_dir(config),
     )

@@ -8,8 +8,8 @@ from datetime import datetime
 import click
 
 from serialwatch.cli.client import find_daemon
-from serialwatch.cli.options import Number, json_option, socket_option
-from serialwatch.cli.tables import SEVERITY_STYLES, Column, Row, console, safe, table, width_of
+from serialwatch.cli.options import PORT, Number, json_option, socket_option
+from serialwatch.cli.tables import SEVERITY_STYLES, Column, Row, console, safe, say, table, width_of
 from serialwatch.cli.times import clock, local_now, parse_span, parse_when
 from serialwatch.records import SEVERITIES, Incident
 from serialwatch.wire import Json, incident_from_json, iso
@@ -27,7 +27,7 @@ _COLUMNS = (
 
 
 @click.group(invoke_without_command=True)
-@click.option("--port", help="Of one port only.")
+@click.option("--port", type=PORT, help="Of one port only.")
 @click.option("--all", "is_all", is_flag=True, help="Resolved ones too.")
 @click.option("--severity", type=click.Choice(SEVERITIES), help="At least this severe.")
 @click.option("--since", help="Opened since: 2h, yesterday, 03:58, 2026-06-22.")
@@ -70,7 +70,7 @@ def incidents(
         return
     out = console()
     if not found:
-        out.print(_nothing(is_all))
+        say(_nothing(is_all))
         return
     now = local_now()
     rows = [incident_row(incident_from_json(body), now, body) for body in found]

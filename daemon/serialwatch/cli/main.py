@@ -5,15 +5,20 @@ from __future__ import annotations
 import errno
 import importlib
 import io
+import json
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
-from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
+from serialwatch.cli.errors import FAULT, WRONG_USE, CliError, tell
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,15 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
         ),
         Command("roles", "serialwatch.cli.roles:roles", "who the agent is: list, show, check"),
         Command("agent", "serialwatch.cli.agent:agent", "test the model's endpoint"),
-        Command("config", "serialwatch.cli.config:config", "check and show the configuration"),
+        Command(
+            "config", "serialwatch.cli.config:config", "write, check and show the configuration"
+        ),
+        Command("notify", "serialwatch.cli.notify:notify", "try out the programs that tell people"),
+        Command("install", "serialwatch.cli.install:install", "the service on this PC"),
+        Command("uninstall", "serialwatch.cli.install:uninstall", "take the service off this PC"),
+        Command(
+            "completion", "serialwatch.cli.completion:completion", "let a shell complete commands"
+        ),
     ),
 }
 
@@ -77,6 +90,16 @@ class LazyGroup(click.Group):
                     assert isinstance(found, click.Command)
                     return found
         return None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands that begin so, without importing them, and the options."""
+        from click.shell_completion import CompletionItem
+
+        known = [command for commands in SECTIONS.values() for command in commands]
+        found = [
+            CompletionItem(c.name, help=c.words) for c in known if c.name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
@@ -104,10 +127,14 @@ def main() -> None:
 
 
 def run_cli(args: Sequence[str]) -> int:
-    """Run one command and return its exit code; what goes wrong is one line on stderr."""
+    """Run one command and return its exit code; what goes wrong is one line on stderr.
+
+    With --json it is an object on stdout as well: {"error": {"code", "message"}}.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # e.g. a Latin-1 terminal
     code = 0
+    as_json = _wants_json(args)
     try:
         code = _invoked(args)
         sys.stdout.flush()
@@ -116,11 +143,13 @@ def run_cli(args: Sequence[str]) -> int:
         return 0
     except click.UsageError as exc:
         where = exc.ctx.command_path if exc.ctx else "serialwatch"
-        return _fail(f"{exc.format_message()}\nsee `{where} --help`", WRONG_USE)
+        told = exc.format_message().replace("\n\t", " ")  # as click lists what there is to choose
+        words = f"{told}\nsee `{where} --help`"
+        return _fail(CliError(words, WRONG_USE), as_json=as_json)
     except click.ClickException as exc:
-        return _fail(exc.format_message(), exc.exit_code)
+        return _fail(CliError(exc.format_message(), exc.exit_code), as_json=as_json)
     except CliError as exc:
-        return _fail(str(exc), exc.exit_code)
+        return _fail(exc, as_json=as_json)
     except BrokenPipeError:
         _give_up_output()  # whoever read it has seen enough
     except KeyboardInterrupt:
@@ -128,13 +157,14 @@ def run_cli(args: Sequence[str]) -> int:
     except Exception as exc:
         if isinstance(exc, OSError) and _cannot_print(exc):
             _give_up_output()
-            return _fail(f"standard output: cannot be written: {exc.strerror}", FAULT)
+            return _fail(CliError(f"standard output: cannot be written: {exc.strerror}"))
         if os.environ.get("SERIALWATCH_TRACEBACK"):
             raise
         while isinstance(exc, ExceptionGroup) and len(exc.exceptions) == 1:
             exc = exc.exceptions[0]  # of the only task that failed
         words = f"a fault of its own: {type(exc).__name__}: {exc}"
-        return _fail(f"{words}\nplease report it; SERIALWATCH_TRACEBACK=1 shows where", FAULT)
+        words += "\nplease report it; SERIALWATCH_TRACEBACK=1 shows where"
+        return _fail(CliError(words, FAULT, "internal"), as_json=as_json)
     return code
 
 
@@ -179,10 +209,19 @@ def _give_up_output() -> None:
     os.close(nowhere)
 
 
-def _fail(message: str, code: int) -> int:
+def _wants_json(args: Sequence[str]) -> bool:
+    """Tell whether a script reads what comes; behind `--` stands what is not for us."""
+    own = args[: args.index("--")] if "--" in args else args
+    return "--json" in own
+
+
+def _fail(fault: CliError, *, as_json: bool = False) -> int:
     try:
-        for line in message.split("\n"):
-            click.echo(f"serialwatch: {line}", err=True)
-    except OSError:  # stderr is closed or full: the code tells it
+        if as_json:
+            body = {"error": {"code": fault.code, "message": str(fault)}}
+            click.echo(json.dumps(body))
+        for line in str(fault).split("\n"):
+            tell(line)
+    except OSError:  # stdout or stderr is closed or full: the code tells it
         _give_up_output()
-    return code
+    return fault.exit_code

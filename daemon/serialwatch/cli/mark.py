@@ -7,11 +7,11 @@ import json
 import click
 
 from serialwatch.cli.client import find_daemon, part
-from serialwatch.cli.options import json_option, socket_option
+from serialwatch.cli.options import PORT, json_option, socket_option
 
 
 @click.command()
-@click.argument("port")
+@click.argument("port", type=PORT)
 @click.argument("text", nargs=-1, required=True)
 @click.option(
     "--kind",

@@ -12,9 +12,9 @@ import click
 
 from serialwatch.cli.client import find_daemon
 from serialwatch.cli.errors import CliError
-from serialwatch.cli.options import ListGroup, Number, json_option, socket_option
+from serialwatch.cli.options import PORT, ListGroup, Number, json_option, socket_option
 from serialwatch.cli.show_memory import memory_row, memory_table, origin_lines, written_words
-from serialwatch.cli.tables import console, safe, width_of
+from serialwatch.cli.tables import console, safe, say, width_of
 from serialwatch.cli.times import local_now
 from serialwatch.store.database import Job, StoreError
 from serialwatch.store.memory_find import find_memories, origin_to_json
@@ -48,7 +48,7 @@ class MemoryId(click.ParamType[int]):
 
 def _filter_options(command: F) -> F:
     for option in (
-        click.option("--port", default="", help="What a run about this port would see."),
+        click.option("--port", type=PORT, default="", help="What a run about this port would see."),
         click.option("--board", default="", help="What is known of a board."),
         click.option("--type", "kind", type=click.Choice(get_args(MemoryType)), help="Of a type."),
         click.option("--scope", type=click.Choice(get_args(MemoryScope)), help="Of a scope."),
@@ -135,7 +135,7 @@ def search(
 @memory.command(short_help="Let the bench remember something.")
 @click.argument("text")
 @click.option("--title", help="What it is about; else its beginning.")
-@click.option("--port", help="It holds for this port; else for the bench.")
+@click.option("--port", type=PORT, help="It holds for this port; else for the bench.")
 @click.option("--board", help="It holds for this board, whatever port it is on.")
 @click.option("--mine", is_flag=True, help="It holds for your own questions only.")
 @click.option(
@@ -258,7 +258,7 @@ def _show(found: list[Json], as_json: bool, nothing: str) -> None:
         return
     out = console()
     if not found:
-        out.print(nothing)
+        say(nothing)
         return
     now = local_now()
     for line in memory_table([memory_row(body, now) for body in found], width_of(out)):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,6 +27,26 @@ class Number(click.IntRange):
         return "" if self.max is not None and self.max >= FAR else super()._describe_range()
 
 
+class PortName(click.ParamType[str]):
+    """The name of a port, which a shell completes."""
+
+    name = "text"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the ports that begin so."""
+        from click.shell_completion import CompletionItem
+
+        from serialwatch.cli.port_names import port_names
+
+        known = port_names(ctx.params.get("socket"))
+        return [CompletionItem(name) for name in known if name.startswith(incomplete)]
+
+
+PORT = PortName()
+
+
 class ListGroup(click.Group):
     """A group that lists if no command is named, with the options of its `list`."""
 
@@ -31,6 +55,29 @@ class ListGroup(click.Group):
         if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
             args = ["list", *args]
         return super().parse_args(ctx, args)
+
+
+def config_file(command: F) -> F:
+    """Add PATH, also as the -c that `run` has; `one_file` says which was given."""
+    argument = click.argument(
+        "path", required=False, type=click.Path(path_type=Path, allow_dash=True)
+    )
+    option = click.option(
+        "-c", "--config", "named", type=click.Path(path_type=Path), help="The same as PATH."
+    )
+    return argument(option(command))
+
+
+def one_file(path: Path | None, named: Path | None) -> Path | None:
+    """Return the file that was given in either way, None if in neither.
+
+    Raises:
+        click.UsageError: it was given in both.
+
+    """
+    if path is not None and named is not None:
+        raise click.UsageError("PATH and -c PATH exclude each other")
+    return named if path is None else path
 
 
 def json_option(command: F) -> F:

@@ -12,7 +12,7 @@ import click
 from serialwatch.api.bench import PortView, port_from_json, port_to_json
 from serialwatch.cli.client import find_daemon
 from serialwatch.cli.options import json_option, socket_option
-from serialwatch.cli.tables import Column, Row, amount, console, safe, table, width_of
+from serialwatch.cli.tables import Column, Row, amount, console, safe, say, table, width_of
 from serialwatch.cli.times import span
 from serialwatch.verdict import judged
 
@@ -45,7 +45,7 @@ def ports(as_json: bool, socket: str | None) -> None:
     views = [port_from_json(port) for port in body["ports"]]
     out = console()
     if not views:
-        out.print(_NOTHING)
+        say(_NOTHING)
         return
     columns, rows = _with_boards(views, rows_of(views, time.time_ns()))
     for line in table(columns, rows, width_of(out)):

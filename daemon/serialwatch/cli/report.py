@@ -13,7 +13,7 @@ from serialwatch.cli.options import Number, json_option, socket_option
 from serialwatch.cli.report_context import Stretch, read_stretches, stretches
 from serialwatch.cli.report_diff import diff_json, diff_lines
 from serialwatch.cli.show_report import About, Earlier, report_lines, report_markdown
-from serialwatch.cli.tables import console, width_of
+from serialwatch.cli.tables import console, say, width_of
 from serialwatch.cli.times import local_now
 from serialwatch.records import Report
 from serialwatch.wire import Json, incident_from_json, report_from_json, utc_ns
@@ -91,7 +91,7 @@ def _show_diff(reports: list[Report], as_json: bool) -> None:
         return
     out = console()
     if len(reports) < 2:
-        out.print(f"incident {reports[0].incident} has one revision: there is nothing to compare")
+        say(f"incident {reports[0].incident} has one revision: there is nothing to compare")
         return
     for line in diff_lines(reports, width_of(out)):
         out.print(line)

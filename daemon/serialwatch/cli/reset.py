@@ -7,12 +7,12 @@ import json
 import click
 
 from serialwatch.cli.client import find_daemon, part
-from serialwatch.cli.options import json_option, socket_option
+from serialwatch.cli.options import PORT, json_option, socket_option
 from serialwatch.cli.tables import safe
 
 
 @click.command()
-@click.argument("port")
+@click.argument("port", type=PORT)
 @json_option
 @socket_option
 def reset(port: str, as_json: bool, socket: str | None) -> None:

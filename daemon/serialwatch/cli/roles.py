@@ -19,7 +19,7 @@ from serialwatch.agent.role import (
 )
 from serialwatch.agent.skills.registry import find_skills
 from serialwatch.bundled import search_path
-from serialwatch.cli.errors import WRONG_USE, CliError
+from serialwatch.cli.errors import WRONG_USE, CliError, tell
 from serialwatch.cli.options import ListGroup, json_option
 from serialwatch.cli.tables import Column, Row, console, safe, table, width_of, wrapped
 
@@ -125,7 +125,7 @@ def check(folders: tuple[Path, ...], as_json: bool) -> int:
         return WRONG_USE if problems else 0
     _tell(problems)
     if not folders and found.for_origin("incidents") is None:
-        click.echo("serialwatch: no role takes incidents: no model is asked about them", err=True)
+        tell("no role takes incidents: no model is asked about them")
     number = len(checked)
     click.echo(
         f"{number} role{'' if number == 1 else 's'} in order, {len(problems) or 'no'} problems"
@@ -152,7 +152,7 @@ def _checked(dirs: list[Path]) -> tuple[Roles, list[RoleProblem]]:
 
 def _tell(problems: list[RoleProblem]) -> None:
     for each in problems:
-        click.echo(f"serialwatch: {safe(each.words)}", err=True)
+        tell(safe(each.words))
 
 
 def _problem(each: RoleProblem) -> dict[str, str | int]:

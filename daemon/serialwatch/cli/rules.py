@@ -11,9 +11,15 @@ import click
 
 from serialwatch.agent.knowledge import load_knowledge
 from serialwatch.bundled import bundled_dir, search_path, told_search_path
-from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
+from serialwatch.cli.errors import FAULT, WRONG_USE, tell
 from serialwatch.cli.options import json_option
-from serialwatch.cli.rules_load import load_all, load_installed, matcher_of, unknown_rule
+from serialwatch.cli.rules_load import (
+    as_folders,
+    load_all,
+    load_installed,
+    matcher_of,
+    unknown_rule,
+)
 from serialwatch.cli.rules_new import new_rule
 from serialwatch.cli.rules_test import test_rules
 from serialwatch.cli.tables import (
@@ -22,6 +28,7 @@ from serialwatch.cli.tables import (
     Row,
     console,
     safe,
+    say,
     table,
     width_of,
     wrapped,
@@ -51,19 +58,16 @@ rules.add_command(new_rule)
 
 
 @rules.command(short_help="Check all rules and their examples.")
-@click.argument("folders", nargs=-1, type=click.Path(path_type=Path), metavar="[FOLDER…]")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[PATH…]")
 @json_option
-def check(folders: tuple[Path, ...], as_json: bool) -> int:
+def check(paths: tuple[Path, ...], as_json: bool) -> int:
     """Compile all rules and run every example and counterexample against all of them.
 
-    What is in a FOLDER is checked together with the rules that are installed. Exits with 2 if a
-    rule cannot be used, with 1 if one does not hold what its examples promise.
+    A PATH, a pack or a folder of packs, is checked together with the rules that are installed.
+    Exits with 2 if a rule cannot be used, with 1 if one does not hold what its examples promise.
     """
-    for folder in folders:
-        if not folder.is_dir():
-            why = "a file; name the folder that it is in" if folder.exists() else "no such folder"
-            raise CliError(f"{safe(str(folder))}: {why}", WRONG_USE)
-    loaded = load_all(folders)
+    with as_folders(paths) as folders:
+        loaded = load_all(folders)
     problems = [
         *check_rules(loaded, matcher_of(loaded)),
         *_pages_missing(loaded),
@@ -75,17 +79,17 @@ def check(folders: tuple[Path, ...], as_json: bool) -> int:
             "rules": len(loaded.rules),
             "problems": problems,
             "warnings": warnings,
-            "folders": _searched(folders),
+            "folders": _searched(paths),
         }
         click.echo(json.dumps(told, indent=2))
         return code
     for problem in problems:
-        click.echo(f"serialwatch: {safe(problem)}", err=True)
+        tell(safe(problem))
     for warning in warnings:
-        click.echo(f"serialwatch: warning: {safe(warning)}", err=True)
+        tell(f"warning: {safe(warning)}")
     examples = sum(len(rule.examples) + len(rule.counterexamples) for rule in loaded.rules)
     verdict = f"{len(problems)} problems" if problems else "all good"
-    click.echo(_looked_for(folders))
+    click.echo(_looked_for(paths))
     click.echo(
         f"{len(loaded.rules)} rules, {len(loaded.detectors)} detectors, {examples} examples: "
         f"{'1 problem' if len(problems) == 1 else verdict}"
@@ -126,7 +130,7 @@ def list_rules(
         asked = [f"{' and '.join(map(safe, words))} in its id or title"] if words else []
         asked += [f"the pack {safe(pack)}"] if pack else []
         asked += [f"the severity {severity}"] if severity else []
-        out.print(f"no rule has {', '.join(asked) or 'been found'}")
+        say(f"no rule has {', '.join(asked) or 'been found'}")
         return 0
     rows = [Row(tuple(map(safe, e)), styles=("", SEVERITY_STYLES[e[1]])) for e in wanted]
     for line in table(_COLUMNS, rows, width_of(out)):
@@ -161,13 +165,13 @@ def explain(rule: str, as_json: bool) -> None:
             out.print(row)
 
 
-def _searched(folders: Sequence[Path]) -> list[str]:
-    """Return the folders in which rules were looked for, the one that wins first."""
-    return [*(f"{folder} (read)" for folder in reversed(folders)), *told_search_path("rules")]
+def _searched(paths: Sequence[Path]) -> list[str]:
+    """Return where rules were looked for, what wins first."""
+    return [*(f"{path} (read)" for path in reversed(paths)), *told_search_path("rules")]
 
 
-def _looked_for(folders: Sequence[Path]) -> str:
-    return "\n  ".join(["rules are looked for in", *map(safe, _searched(folders))])
+def _looked_for(paths: Sequence[Path]) -> str:
+    return "\n  ".join(["rules are looked for in", *map(safe, _searched(paths))])
 
 
 def _without_literal(loaded: RuleSet) -> Iterator[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-import click
-
 from serialwatch.bundled import search_path
-from serialwatch.cli.errors import WRONG_USE, CliError
+from serialwatch.cli.errors import WRONG_USE, CliError, tell
 from serialwatch.cli.tables import safe
 from serialwatch.tomlfile import TomlError
 from serialwatch.triggers.database_cache import DatabaseCache, default_folder
@@ -27,8 +27,36 @@ def load_installed(folders: Sequence[Path] = ()) -> RuleSet:
     """
     loaded = load_all(folders)
     for problem in loaded.problems:
-        click.echo(f"serialwatch: left out: {safe(problem)}", err=True)
+        tell(f"left out: {safe(problem)}")
     return loaded
+
+
+@contextmanager
+def as_folders(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """Return folders with the packs that `paths` name, which are folders or packs themselves.
+
+    Raises:
+        CliError: a path is neither.
+
+    """
+    with tempfile.TemporaryDirectory(prefix="serialwatch-rules-") as made:
+        yield [
+            path if path.is_dir() else _folder_of(path, Path(made) / str(number))
+            for number, path in enumerate(paths)
+        ]
+
+
+def _folder_of(path: Path, place: Path) -> Path:
+    """Make a folder that holds nothing but the pack at `path`, called as the one it is in."""
+    if not path.exists():
+        raise CliError(f"{safe(path)}: no such file or folder", WRONG_USE)
+    if path.suffix != ".toml":
+        raise CliError(f"{safe(path)}: no pack of rules: its name must end in .toml", WRONG_USE)
+    whole = path.absolute()
+    folder = place / whole.parent.name if whole.parent.name else place
+    folder.mkdir(parents=True)
+    (folder / whole.name).symlink_to(whole)
+    return folder
 
 
 def load_all(folders: Sequence[Path] = ()) -> RuleSet:

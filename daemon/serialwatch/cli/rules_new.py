@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
+from serialwatch.cli.errors import FAULT, WRONG_USE, CliError, tell
 from serialwatch.cli.options import json_option
 from serialwatch.cli.rules_load import load_installed, matcher_of
 from serialwatch.cli.tables import safe
@@ -84,11 +84,11 @@ def new_rule(
     else:
         click.echo(text, nl=False)
         for problem in problems:
-            click.echo(f"serialwatch: {safe(problem)}", err=True)
+            tell(safe(problem))
         if path is not None and problems:
-            click.echo(f"serialwatch: {path}: not written", err=True)
+            tell(f"{path}: not written")
         elif path is not None:
-            click.echo(f"serialwatch: {path}: {proposal.id} added", err=True)
+            tell(f"{path}: {proposal.id} added")
     return FAULT if problems else 0
 
 

@@ -11,9 +11,9 @@ import click
 
 from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
 from serialwatch.cli.options import json_option
-from serialwatch.cli.rules_load import load_installed, matcher_of, unknown_rule
+from serialwatch.cli.rules_load import as_folders, load_installed, matcher_of, unknown_rule
 from serialwatch.cli.show_analysis import shown_name
-from serialwatch.cli.tables import SEVERITY_STYLES, Column, Row, console, safe, table, width_of
+from serialwatch.cli.tables import SEVERITY_STYLES, Column, Row, console, safe, say, table, width_of
 from serialwatch.cli.waiting import told_while_waiting
 from serialwatch.records import Boot, Hit
 from serialwatch.saved.log import SavedLog, open_log, readable_twice
@@ -36,20 +36,21 @@ _COLUMNS = (
 @click.option("--rule", "rule_id", metavar="ID", help="Only this one; and why it does not hit.")
 @click.option(
     "--with",
-    "folders",
+    "paths",
     multiple=True,
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="FOLDER",
-    help="Rules that are not installed yet.",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="A pack that is not installed yet, or a folder of some.",
 )
 @json_option
-def test_rules(file: Path, rule_id: str | None, folders: tuple[Path, ...], as_json: bool) -> int:
+def test_rules(file: Path, rule_id: str | None, paths: tuple[Path, ...], as_json: bool) -> int:
     """Say which rule hits which line of a saved log, with its fields and its block.
 
     With --rule: also why the rule does not hit a line that it might have. Exits with 1 if nothing
     was hit.
     """
-    ruleset = load_installed(folders)
+    with as_folders(paths) as folders:
+        ruleset = load_installed(folders)
     if rule_id and not (ruleset.rule(rule_id) or ruleset.detector(rule_id)):
         raise unknown_rule(ruleset, rule_id)
     trial = Trial(matcher_of(ruleset))
@@ -154,9 +155,7 @@ def _show_why_not(trial: Trial, rule_id: str, misses: Sequence[Miss], near: Sequ
         out.print(f"    matches  {safe(each.matches)}")
         out.print(f"    then wants  {safe(each.wants)}  where the line has  {_text(each.has)}")
     if not (misses or near):
-        out.print(
-            f"no line comes near a pattern of {rule_id}: `serialwatch rules explain {rule_id}`"
-        )
+        say(f"no line comes near a pattern of {rule_id}: `serialwatch rules explain {rule_id}`")
 
 
 def _row(trial: Trial, hit: Hit) -> Row:

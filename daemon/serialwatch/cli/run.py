@@ -50,12 +50,13 @@ def run(path: Path | None, ports: tuple[str, ...], verbose: bool) -> int:
         config = load()
         if not config.port and not config.discover:
             raise TomlError(
-                ["no port to watch: name one, e.g. serialwatch run --port dut1=/dev/ttyUSB0"]
+                [
+                    "no port to watch: name one, e.g. `serialwatch run --port dut1=/dev/ttyUSB0`, "
+                    "or begin with `serialwatch config init`"
+                ]
             )
     except TomlError as exc:
-        for problem in exc.problems:
-            click.echo(f"serialwatch: {problem}", err=True)
-        return WRONG_USE
+        raise CliError("\n".join(exc.problems), WRONG_USE) from exc
     try:
         asyncio.run(_serve(config, load))
     except (SocketBusy, StateBusy, StateError) as exc:

@@ -11,10 +11,10 @@ import click
 
 from serialwatch.cli.client import find_daemon, part
 from serialwatch.cli.errors import FAULT, CliError
-from serialwatch.cli.options import ListGroup, Number, json_option, socket_option
+from serialwatch.cli.options import PORT, ListGroup, Number, json_option, socket_option
 from serialwatch.cli.run_ids import no_run, one_id
 from serialwatch.cli.show_run import run_lines, run_row, runs_table
-from serialwatch.cli.tables import console, safe, width_of
+from serialwatch.cli.tables import console, safe, say, width_of
 from serialwatch.cli.times import local_now
 from serialwatch.store.database import Job, StoreError
 from serialwatch.store.read import read_once
@@ -44,7 +44,7 @@ def runs() -> None:
 
 
 @runs.command("list", short_help="Runs, the newest first.")
-@click.option("--port", default="", help="Of one port only.")
+@click.option("--port", type=PORT, default="", help="Of one port only.")
 @click.option("--incident", type=Number(min=1), metavar="ID", help="Of one incident only.")
 @click.option(
     "-n",
@@ -78,7 +78,7 @@ def list_runs(
     out = console()
     if not found:
         of = f" of incident {incident}" if incident else f" of port {safe(port)}" if port else ""
-        out.print(f"no runs{of} yet: an incident or a question (`serialwatch ask`) makes one")
+        say(f"no runs{of} yet: an incident or a question (`serialwatch ask`) makes one")
         return
     now = local_now()
     for line in runs_table([run_row(run, now) for run in found], width_of(out)):

@@ -8,14 +8,14 @@ import click
 
 from serialwatch.cli.client import find_daemon, part
 from serialwatch.cli.errors import CliError
-from serialwatch.cli.options import Number, json_option, socket_option
+from serialwatch.cli.options import PORT, Number, json_option, socket_option
 
 _SHOWN = 16  # bytes that are repeated in hex
 _MAX_MS = 60_000
 
 
 @click.command()
-@click.argument("port")
+@click.argument("port", type=PORT)
 @click.argument("text", nargs=-1, required=True)
 @click.option("--hex", "is_hex", is_flag=True, help="TEXT is pairs of hex digits: 03, or 41 0d.")
 @click.option("--no-newline", is_flag=True, help="Do not press Enter (CR) after TEXT.")

@@ -15,7 +15,7 @@ from serialwatch.agent.skills.lint import REMEDIES, lint_skills
 from serialwatch.agent.skills.registry import Registry, find_skills
 from serialwatch.agent.skills.skill import Skill
 from serialwatch.bundled import search_path
-from serialwatch.cli.errors import WRONG_USE, CliError
+from serialwatch.cli.errors import WRONG_USE, CliError, tell
 from serialwatch.cli.options import json_option
 from serialwatch.cli.skills_load import (
     config_option,
@@ -28,7 +28,7 @@ from serialwatch.cli.skills_load import (
 )
 from serialwatch.cli.skills_new import new_skill
 from serialwatch.cli.skills_run import run_skill, test_skills
-from serialwatch.cli.tables import Column, Row, console, safe, table, width_of, wrapped
+from serialwatch.cli.tables import Column, Row, console, safe, say, table, width_of, wrapped
 from serialwatch.wire import Json
 
 _COLUMNS = (
@@ -76,7 +76,7 @@ def lint(folders: tuple[Path, ...], strict: bool, as_json: bool) -> int:
     for finding in findings:
         kind = "error" if finding.is_error or strict else "warning"
         words = f"{finding.path}:{finding.line}: {kind} {finding.code}: {finding.text}"
-        click.echo(f"serialwatch: {safe(words)}: {REMEDIES[finding.code]}", err=True)
+        tell(f"{safe(words)}: {REMEDIES[finding.code]}")
     loaded = find_skills(roots or search_path("skills"))
     checked = [s for s in (*loaded.skills.values(), *loaded.shadowed) if _is_in(s.folder, wanted)]
     skills = "1 skill" if len(checked) == 1 else f"{len(checked)} skills"
@@ -129,7 +129,7 @@ def list_skills(config_path: Path | None, as_json: bool) -> None:
         for b in registry.broken
     ]
     if not rows:
-        out.print(f"no skills: put a folder with a SKILL.md into {search_path('skills')[0]}")
+        say(f"no skills: put a folder with a SKILL.md into {search_path('skills')[0]}")
         return
     for line in table(_COLUMNS, rows, width_of(out)):
         out.print(line)

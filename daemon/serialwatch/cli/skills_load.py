@@ -12,7 +12,7 @@ from serialwatch.agent.skills.registry import Registry, find_skills
 from serialwatch.agent.skills.resting import NAME, Resting, read_resting
 from serialwatch.agent.skills.skill import Skill
 from serialwatch.bundled import search_path
-from serialwatch.cli.errors import WRONG_USE, CliError
+from serialwatch.cli.errors import WRONG_USE, CliError, tell
 from serialwatch.cli.tables import safe
 from serialwatch.cli.times import clock, local_now
 from serialwatch.config import Config, load_config, state_dir
@@ -51,7 +51,7 @@ def installed(config: Config) -> Registry:
     """Return the skills that the agent has; a version that is named in vain is told."""
     registry = find_skills(search_path("skills"), config.agent.skill_versions)
     for warning in registry.warnings:
-        click.echo(f"serialwatch: {safe(warning)}", err=True)
+        tell(safe(warning))
     return registry
 
 

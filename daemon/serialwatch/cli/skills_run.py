@@ -16,7 +16,7 @@ from serialwatch.agent.archive import Archive, logs_below
 from serialwatch.agent.skills.evals import Case, EvalsError, read_cases
 from serialwatch.agent.skills.registry import Registry
 from serialwatch.agent.skills.skill import Skill
-from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
+from serialwatch.cli.errors import FAULT, WRONG_USE, CliError, tell
 from serialwatch.cli.options import json_option
 from serialwatch.cli.rules_load import load_installed, matcher_of
 from serialwatch.cli.skills_load import config_option, installed, one_of, read_config
@@ -182,7 +182,7 @@ def test_skills(names: tuple[str, ...], config_path: Path | None, as_json: bool)
         for problem in outcome.problems:
             click.echo(f"       {safe(problem)}")
     for name in without:
-        click.echo(f"serialwatch: {name}: no test cases: add evals/evals.json", err=True)
+        tell(f"{name}: no test cases: add evals/evals.json")
     click.echo(f"{len(outcomes) - len(failed)} of {len(outcomes)} cases passed")
     return FAULT if failed else 0
 

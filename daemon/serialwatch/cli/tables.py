@@ -44,6 +44,13 @@ def console() -> Console:
     return Console(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
+def say(words: str) -> None:
+    """Print a sentence, in a terminal broken between words."""
+    out = console()
+    for line in wrapped("", words, width_of(out)):
+        out.print(line)
+
+
 def width_of(out: Console) -> int | None:
     """Return how many columns there are, None in a pipe, where nothing is cut."""
     return out.width if out.is_terminal else None

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import click
-
+from serialwatch.cli.errors import tell
 from serialwatch.cli.tables import safe
 
 AFTER_S = 1.0  # of silence; what another program writes is mostly there by then
@@ -25,10 +24,10 @@ def told_while_waiting(name: str) -> Iterator[None]:
         yield
         return
     if name == "-" and sys.stdin.isatty():
-        click.echo(f"serialwatch: {words}", err=True)
+        tell(words)
         yield
         return
-    timer = threading.Timer(AFTER_S, click.echo, [f"serialwatch: {words}"], {"err": True})
+    timer = threading.Timer(AFTER_S, tell, [words])
     timer.name = f"waiting for {name}"
     timer.daemon = True
     timer.start()

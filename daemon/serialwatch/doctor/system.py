@@ -102,7 +102,8 @@ def check_unit(machine: Machine, shipped: Path) -> Iterator[Finding]:
     unit = next((unit for unit in units if unit.exists()), None)
     if unit is None:
         told = "serialwatch is not installed as a service"
-        yield Finding("service", "note", told, "see README, As a service")
+        remedy = "sudo serialwatch install, see README, As a service"
+        yield Finding("service", "note", told, remedy)
         return
     pairs = [(shipped / "serialwatch.service", unit)]
     pairs += [(shipped / name, machine.path(place)) for name, place in _FILES.items()]
@@ -115,10 +116,13 @@ def check_unit(machine: Machine, shipped: Path) -> Iterator[Finding]:
             is_clear = False
             place = "/" + str(old.relative_to(machine.root))
             told = f"{place} is not that of this version"
-            remedy = f"sudo cp {new} {place} && sudo systemctl daemon-reload"
-            yield Finding(
-                "service", "note", f"{told} (your own changes belong in a drop-in)", remedy
-            )
+            if place.endswith(".rules"):
+                told += f", or has your own changes: compare it with {new}"
+                remedy = "sudo serialwatch install --force puts in that of this version"
+            else:
+                told += " (your own changes belong in a drop-in)"
+                remedy = "sudo serialwatch install"
+            yield Finding("service", "note", told, remedy)
     if is_clear:
         yield Finding("service", "good", "the unit is of this version")
     yield from _service_user(machine)

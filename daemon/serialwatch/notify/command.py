@@ -55,20 +55,31 @@ class CommandNotifier:
             await self._tell(json.dumps(notification.body).encode())
 
     async def _tell(self, body: bytes) -> None:
-        process = await asyncio.create_subprocess_exec(
-            *self.command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        try:
-            async with asyncio.timeout(LIMIT_S):
-                await process.communicate(body)
-        except TimeoutError:
-            log.warning("%s: still running after %.0f s, killed", self.command[0], LIMIT_S)
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if process.returncode:
-            log.warning("%s: ended with status %d", self.command[0], process.returncode)
+        if problem := await tell(self.command, body):
+            log.warning("%s: %s", self.command[0], problem)
+
+
+async def tell(
+    command: Sequence[str], body: bytes, output: int = asyncio.subprocess.DEVNULL
+) -> str:
+    """Run a program with `body` on its standard input; return why it failed, "" if it did not.
+
+    `output` is a descriptor for what it prints.
+
+    Raises:
+        OSError: it cannot be started.
+
+    """
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.PIPE, stdout=output, stderr=output
+    )
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            await process.communicate(body)
+    except TimeoutError:
+        return f"still running after {LIMIT_S:.0f} s, killed"
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return f"ended with status {process.returncode}" if process.returncode else ""

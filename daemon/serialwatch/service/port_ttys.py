@@ -47,7 +47,8 @@ class _PortTty:
     """The ptys of one port."""
 
     config: PortConfig
-    idle: TtyPair | None = None
+    idle: TtyPair | None = None  # the link leads there
+    spare: TtyPair | None = None  # the next: two programs may come within a millisecond
     used: list[TtyPair] = field(default_factory=list)
     waiting: deque[tuple[TtyPair, bytes]] = field(default_factory=deque)
     more: asyncio.Event = field(default_factory=asyncio.Event)
@@ -153,17 +154,36 @@ class PortTtys:
         self._audit(name, port)
         with contextlib.suppress(OSError):
             (self._folder / name).unlink()
-        for pair in (*port.used, port.idle):
+        for pair in (*port.used, port.idle, port.spare):
             if pair is not None:
                 pair.close()
 
     def _offer(self, name: str, port: _PortTty) -> None:
         """Let the link lead to a pty that nobody has open."""
+        pair = port.idle = port.spare or self._pair(name, port)
+        port.spare = None
+        link = self._folder / name
+        fresh = self._folder / f".{name}.new"
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(pair.path)
+        fresh.replace(link)
+        if len(port.used) + 1 < MAX_PAIRS:
+            port.spare = self._pair(name, port)
+
+    def _pair(self, name: str, port: _PortTty) -> TtyPair:
+        """Make a pty that nobody can find yet."""
 
         def opened(pair: TtyPair) -> None:
             port.used.append(pair)
             if len(port.used) < MAX_PAIRS:
                 self._offer(name, port)
+            else:
+                log.warning(
+                    "%s: %d programs have it open; one more shares the last one's pty, and each "
+                    "of the two gets a part of what the board prints",
+                    self._folder / name,
+                    MAX_PAIRS,
+                )
 
         def closed(pair: TtyPair) -> None:
             port.used.remove(pair)
@@ -179,13 +199,9 @@ class PortTtys:
             self._bench.lost_at_client(name, count)
 
         assert self._watch is not None
-        pair = port.idle = TtyPair(self._watch, opened, closed, typed, lost)
+        pair = TtyPair(self._watch, opened, closed, typed, lost)
         self._allow(port, pair)
-        link = self._folder / name
-        fresh = self._folder / f".{name}.new"
-        fresh.unlink(missing_ok=True)
-        fresh.symlink_to(pair.path)
-        fresh.replace(link)
+        return pair
 
     def _allow(self, port: _PortTty, pair: TtyPair) -> None:
         if self._access is None:

@@ -1,0 +1,49 @@
+"""The names of ports for a shell that completes them: quickly, or none."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import tomllib
+from contextlib import closing
+from pathlib import Path
+
+from serialwatch.bundled import SYSTEM_DIR
+from serialwatch.cli.client import find_daemon
+from serialwatch.cli.row_answer import RowAnswer
+
+LIMIT_S = 0.5  # for the daemon: somebody has pressed Tab
+_NAME = "serialwatch.toml"
+
+
+def port_names(named: str | None) -> list[str]:
+    """Return the ports of the daemon at `named` or found, else those of the configuration.
+
+    What goes wrong is not told: whoever presses Tab is not served by it.
+    """
+    return _of_daemon(named) or _of_config()
+
+
+def _of_daemon(named: str | None) -> list[str]:
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+            sock.settimeout(LIMIT_S)
+            sock.connect(str(find_daemon(named).path))
+            with closing(RowAnswer(sock, "GET", "/v1/ports", None)) as answer:
+                return [str(port["name"]) for port in json.loads(answer.read())["ports"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _of_config() -> list[str]:
+    # Not by load_config, which takes half a second to import.
+    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    own = [] if os.geteuid() == 0 else [Path(home) / "serialwatch" / _NAME]
+    for path in (*own, SYSTEM_DIR / _NAME):
+        try:
+            ports = tomllib.loads(path.read_text(encoding="utf-8")).get("port")
+        except (OSError, ValueError):
+            continue
+        return list(ports) if isinstance(ports, dict) else []
+    return []
