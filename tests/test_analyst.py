@@ -636,6 +636,16 @@ async def test_what_zephyr_itself_gives_as_the_reason_is_the_title() -> None:
     assert failed.title.startswith("assertion failed at ROOT/kernel/mutex.c:104")
 
 
+async def test_a_device_that_does_not_answer_zephyr_is_no_fatal_error() -> None:
+    missing, _ = await told(
+        "<err> main: Device lis2dh@19 is not ready\n", "zephyr.device_not_ready"
+    )
+    fault, _ = await told("E: Page fault at address 0x24 (error code 0x0)\n", "zephyr.cpu_fault")
+
+    assert missing.title == "device lis2dh@19 is not ready"
+    assert fault.title == "Zephyr: Page fault, then silent"
+
+
 async def test_fault_registers_alone_are_not_confirmed_as_a_fault() -> None:
     report, _ = await told("diag: CFSR: 0x02000000\n", "cortexm.hardfault_dump")
 

@@ -19,7 +19,8 @@ from serialwatch.triggers.watch import PortWatch
 
 S = 1_000_000_000  # ns
 LINES_PER_S = 100
-FAMILIES = {"cmbacktrace", "cortexm", "freertos", "generic", "newlib"}  # found under many firmwares
+# Found under many firmwares.
+FAMILIES = {"cmbacktrace", "cortexm", "freertos", "generic", "newlib", "riscv"}
 
 
 EVERY_STREAM = pytest.mark.parametrize("stream", STREAMS, ids=[s.id for s in STREAMS])
@@ -170,3 +171,11 @@ def _hits(found: list[Finding]) -> list[Hit]:
 
 def _told(found: list[Finding]) -> list[tuple[str, int, int]]:
     return [(f.trigger, f.seq, f.block_first) for f in found if isinstance(f, Hit)]
+
+
+@pytest.mark.parametrize("code", range(0x20, 0x7F), ids=chr)
+def test_a_row_of_one_character_is_no_flood_of_matches(code: int) -> None:
+    # Each match is a call into Python: 16 KiB of them would hold up all ports.
+    found = matcher().scan(bytes([code]) * 4096 + b"\n")
+
+    assert len(found) < 40

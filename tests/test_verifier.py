@@ -418,6 +418,17 @@ def test_a_board_that_continued_has_not_reset() -> None:
     assert codes(verified) == ["c1 G11"]
 
 
+def test_lines_of_two_boots_show_that_a_board_restarted() -> None:
+    up = b"pump 1.4 is up"
+    lines = [replace(LOG[0], seq=seq, boot=boot, raw=up) for seq, boot in ((1, 1), (4, 2))]
+    ledger = {(line.port, line.seq): line for line in lines}
+    port, incident = lines[0].port, replace(INCIDENT, outcome="continued", outcome_seq=0)
+    cited = [Evidence(port, line.seq, up.decode()) for line in lines]
+    verified = verify(report(claim("The board restarted.", *cited)), ledger, {}, incident, PAGES)
+
+    assert codes(verified) == []
+
+
 def test_what_another_board_did_later_is_no_cause() -> None:
     fault = LOG[2]
     other = [

@@ -51,7 +51,8 @@ _ECOSYSTEMS = {
     "mcuboot": "MCUboot", "micropython": "MicroPython", "nuttx": "NuttX", "opensbi": "OpenSBI",
     "optee": "OP-TEE", "qnx": "QNX", "riot": "RIOT", "rtems": "RTEMS", "rtthread": "RT-Thread",
     "stm32": "STM32", "tfa": "TF-A", "uboot": "U-Boot", "uefi": "UEFI", "vxworks": "VxWorks",
-    "zephyr": "Zephyr",
+    "zephyr": "Zephyr", "tock": "Tock", "crazyflie": "Crazyflie", "libretiny": "LibreTiny",
+    "riscv": "RISC-V", "silabs": "Silicon Labs",
 }  # fmt: skip
 
 

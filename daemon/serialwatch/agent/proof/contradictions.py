@@ -32,8 +32,11 @@ def contradiction(
     if _NO_RESET.search(text) and (why := _reset_seen(ledger, incident)):
         return why
     if _HAS_RESET.search(text) and incident.outcome == "continued":
-        said = " ".join(readable(ledger[e.port, e.seq].raw) for e in cited)
-        if not _reset_seen(ledger, incident) and not _RESET_WORD.search(said):
+        lines = [ledger[e.port, e.seq] for e in cited]
+        is_shown = len({line.boot for line in lines}) > 1 or any(
+            _RESET_WORD.search(readable(line.raw)) for line in lines
+        )
+        if not is_shown and not _reset_seen(ledger, incident):
             return "the board continued, and no start was read"
     return ""
 

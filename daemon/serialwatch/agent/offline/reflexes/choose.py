@@ -29,7 +29,7 @@ def reflex_for(case: Case) -> Reflex:
     """Return the reflex that knows the incident's primary trigger, else the general one."""
     trigger = case.incident.trigger
     for start, reflex in _REFLEXES:
-        if trigger == start or (start.endswith(".") and trigger.startswith(start)):
+        if trigger == start or (start.endswith((".", "_")) and trigger.startswith(start)):
             return reflex
     return tell_anything
 
@@ -54,7 +54,7 @@ _REGISTER = re.compile(
     re.IGNORECASE,
 )
 
-# The first that fits the trigger speaks; a start that ends with a dot is a whole pack.
+# The first that fits the trigger speaks; one that ends with a dot (a pack) or _ is a start.
 _REFLEXES: Sequence[tuple[str, Reflex]] = (
     ("uboot.sync_abort", tell_uboot_abort),
     ("linux.oops", tell_oops),
@@ -80,7 +80,12 @@ _REFLEXES: Sequence[tuple[str, Reflex]] = (
     ("uboot.disk_error", tell_anything),
     ("uboot.", tell_own_words),
     ("boot.loop", tell_boot_loop),
-    ("zephyr.", tell_zephyr),
+    ("zephyr.assert", tell_zephyr),
+    ("zephyr.cpu_fault", tell_zephyr),
+    ("zephyr.fatal", tell_zephyr),
+    ("zephyr.legacy_fatal", tell_zephyr),
+    ("zephyr.fault_", tell_zephyr),
+    ("zephyr.", tell_own_words),
     ("cortexm.", tell_zephyr),
     ("link.silence", tell_silence),
     ("link.baud_mismatch", tell_bit_rate),

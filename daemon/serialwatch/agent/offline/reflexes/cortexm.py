@@ -50,6 +50,8 @@ def tell_zephyr(case: Case, story: Story) -> None:
         story.headline = f"{system}: {what}" + (f" at {address['address']}" if address else "")
     else:
         story.headline = f"{system}: {what}"
+        if system == "Zephyr" and kind is None and not reason:
+            story.headline = f"{system}: {_after(case.incident.title)}"
         if register is not None and kind is None:
             short = _plain(register.meaning).partition(";")[0].rstrip(".")
             story.headline = f"{system}: {short}"
@@ -135,7 +137,7 @@ def _what(kind: Match | None) -> str:
 
 
 def _after(title: str) -> str:
-    return title.removeprefix("Zephyr fatal error: ")
+    return title.removeprefix("Zephyr fatal error: ").removeprefix("CPU fault: ")
 
 
 def _plain(text: str) -> str:
