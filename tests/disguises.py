@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from zlib import crc32
 
 from serialwatch.saved.clock import LogClock
@@ -90,6 +91,22 @@ def disguises() -> tuple[Disguise, ...]:
         *(
             Disguise(f"telling-torn{name}", _torn(_telling, stamp), _torn_lines(_telling))
             for name, stamp in {"": None, "-by-putty": _putty}.items()
+        ),
+        *(
+            Disguise(
+                f"torn{which}-as-a-second-ends",
+                _torn(chosen, _putty, pieces_s=1),
+                _torn_lines(chosen),
+            )
+            for which, chosen in {"": _one_of_thirty, "-telling": _telling}.items()
+        ),
+        *(
+            Disguise(
+                f"torn{which}-in-three",
+                _torn(chosen, None, pieces=3),
+                _torn_lines(chosen, pieces=3),
+            )
+            for which, chosen in {"": _one_of_thirty, "-telling": _telling}.items()
         ),
         *(Disguise(name, _stamped(stamp)) for name, stamp in STAMPS.items()),
         Disguise("journalctl", _of_kernels(_stamped(_journal))),
@@ -190,34 +207,43 @@ def _lossy(log: Log) -> bytes:
     return b"".join(out)
 
 
-def _torn(chosen: Chosen, stamp: Callable[[datetime], bytes] | None) -> Change:
-    """Return the change that tears lines in two; a logger stamps each half, as it came."""
+def _torn(
+    chosen: Chosen,
+    stamp: Callable[[datetime], bytes] | None,
+    pieces: int = 2,
+    pieces_s: int = 0,
+) -> Change:
+    """Return the change that tears lines; a logger stamps each piece, so long after the first."""
 
     def changed(log: Log) -> bytes:
         out = bytearray()
+        newest = START
         for number, (body, at_ns) in enumerate(_timed(log.data), 1):
-            prefix = stamp(START + timedelta(microseconds=at_ns // 1000)) if stamp else b""
-            for half in _halves(log, number, body, chosen):
-                out += prefix + half + b"\n"
+            newest = max(newest, START + timedelta(microseconds=at_ns // 1000))
+            for piece, text in enumerate(_pieces(log, number, body, chosen, pieces)):
+                newest += timedelta(seconds=pieces_s if piece else 0)
+                out += (stamp(newest) if stamp else b"") + text + b"\n"
         return bytes(out)
 
     return changed
 
 
-def _torn_lines(chosen: Chosen) -> Mapped:
+def _torn_lines(chosen: Chosen, pieces: int = 2) -> Mapped:
     def lines(log: Log, number: int) -> range:
-        counts = [len(_halves(log, n, b, chosen)) for n, b in enumerate(_bodies(log.data), 1)]
+        counts = [
+            len(_pieces(log, n, b, chosen, pieces)) for n, b in enumerate(_bodies(log.data), 1)
+        ]
         first = sum(counts[: number - 1]) + 1
         return range(first, first + counts[number - 1])
 
     return lines
 
 
-def _halves(log: Log, number: int, body: bytes, chosen: Chosen) -> list[bytes]:
+def _pieces(log: Log, number: int, body: bytes, chosen: Chosen, count: int) -> list[bytes]:
     if len(body) < _LEAST_TORN or not chosen(log, number, body):
         return [body]
-    at = 1 + crc32(body[::-1]) % (len(body) - 1)
-    return [body[:at], body[at:]]
+    cuts = {1 + crc32(body[::-1], seed) % (len(body) - 1) for seed in range(count - 1)}
+    return [body[start:end] for start, end in pairwise((0, *sorted(cuts), len(body)))]
 
 
 def _one_of_thirty(_log: Log, number: int, body: bytes) -> bool:

@@ -48,9 +48,11 @@ def test_what_a_rule_asks_for_is_kept_where_it_could_ask() -> None:
     own = matcher()
     ahead = MatcherAhead(own)
     number = next(
-        n for n, use in enumerate(own.uses) if "[ end trace" in use.pattern.source and not use.rules
+        n
+        for n, use in enumerate(own.uses)
+        if "ret_from_fork" in use.pattern.source and not use.rules
     )
-    line = b"[    3.000000] ---[ end trace 0000000000000000 ]---\n"
+    line = b"[    3.000000]  ret_from_fork+0x1f/0x30\n"
     assert [n for n, _ in own.scan(line)].count(number) == 1
 
     assert number in {n for n, _ in ahead.look(line + CALM)}

@@ -10,6 +10,7 @@ from serialwatch.records import Boot, Finding, Hit, Lines, PortState
 from serialwatch.tomlfile import TomlError
 from serialwatch.triggers.detectors.counter import Counters
 from serialwatch.triggers.detectors.silence import Silence
+from serialwatch.triggers.detectors.storm import LineRates
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.rules import load_rules, parse_rules
 from serialwatch.triggers.ruleset import SilenceDetector
@@ -323,6 +324,22 @@ def test_many_lines_of_many_shapes_are_no_storm() -> None:
         bench.says(f"{words[number % 676]} of driver", after_s=0.01)
 
     assert bench.waits(2).hits("rate.flood") == []
+
+
+@pytest.mark.parametrize("lines_a_chunk", [1, 3, 7, 50, 100])
+def test_the_line_of_a_storm_is_named_however_lines_come_in_chunks(lines_a_chunk: int) -> None:
+    lines = [
+        b"pump %d is dry\n" % n if n % 3 else b"valve %c\n" % (97 + n % 26) for n in range(100)
+    ]
+    rates = LineRates()
+    for first in range(0, len(lines), lines_a_chunk):
+        chunk = lines[first : first + lines_a_chunk]
+        rates.fed(first + 1, len(chunk), b"".join(chunk), 5 * S)
+    second = rates.tick(6 * S)
+
+    assert second
+    assert (second.line, second.seq, second.shape) == (b"pump 8 is dry", 9, b"pump # is dry")
+    assert second.rx_bytes == sum(map(len, lines))
 
 
 def test_a_slow_port_full_of_one_line_is_a_storm() -> None:

@@ -299,3 +299,29 @@ def test_both_engines_agree_on_random_patterns_and_lines() -> None:
             compared += 1
 
     assert compared > 1000
+
+
+@pytest.mark.parametrize(
+    ("source", "least"),
+    [
+        (r"valve \d is stuck", 16 * 1024),
+        (r"(?:the )?valves? \d{1,3} (?:is|are) stuck", 16 * 1024),
+        (r"valve .{1,40} is stuck", 256),
+        (r"^\s*(?:valve|pump) .*: \S{1,20} is stuck", 32),
+    ],
+)
+def test_a_text_is_costly_from_the_length_on_that_many_parts_can_share_out(
+    source: str, least: int
+) -> None:
+    assert least <= compile_pattern(source).least_costly <= 2 * least
+
+
+def test_parts_that_repeat_a_bit_count_as_often_as_they_may_come() -> None:
+    few, many = (compile_pattern("a{0,7}" * n + "b").least_costly for n in (2, 6))
+
+    assert few > 1000
+    assert many < 10
+
+
+def test_what_repeats_a_part_that_varies_is_always_costly() -> None:
+    assert compile_pattern(r"(?:valve \d+ ?)+stuck").least_costly == 0

@@ -8,7 +8,7 @@ from serialwatch.bundled import bundled_dir
 from serialwatch.records import Boot, Finding, Hit, Lines
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.rules import load_rules
-from serialwatch.triggers.watch import PortWatch
+from serialwatch.triggers.watch import PortWatch, WatchOptions
 
 S = 1_000_000_000
 PUTTY = b"[2026-06-22 03:58:12] "
@@ -112,3 +112,96 @@ def test_a_torn_line_on_a_console_of_crlf_is_joined_too(matcher: Matcher) -> Non
     text = b"app: all is well\r\nKernel panic - not sync\r\ning: Fatal exception\r\n"
 
     assert errors(found(matcher, text)) == [("linux.panic", 2)]
+
+
+@pytest.mark.parametrize("prefix", [b"", PUTTY, SYSLOG])
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_line_in_three_pieces_is_in_the_first_of_them(
+    matcher: Matcher, prefix: bytes, is_cut: bool
+) -> None:
+    texts = (b"app: all is well", b"Kernel pa", b"nic - not sync", b"ing: Fatal exception")
+    lines = [prefix + text + b"\n" for text in texts]
+
+    assert errors(found(matcher, *(lines if is_cut else [b"".join(lines)]))) == [("linux.panic", 2)]
+
+
+@pytest.mark.parametrize(
+    ("halves", "trigger"),
+    [
+        ((b"[  201.118003] remoteproc0: crash detected in im", b"x-rproc: type watchdog"), "linux.rproc_crash"),
+        ((b"WDG: T12 SL0 FL431 FT", b"3 FA0 FTP180 FLR80a14c9"), "chibios.watchdog_report"),
+        ((b"++ Mbed", b"OS Error Info ++"), "mbed.error"),
+        ((b"++ MbedOS Error Info ", b"++"), "mbed.error"),
+        ((b"(0) assertion failed at function:rt_mutex_tak", b"e, line number:1271 "), "rtthread.hardfault"),
+        ((b"[0000.233] C> LOADER: Could n", b"ot read binary 6."), "uboot.first_stage_error"),
+        ((b'assertion "head - tail <= RIN', b'G_LEN" failed: file "ring.c", line 71'), "newlib.assert"),
+        ((b"free(", b"): invalid next size (fast)"), "user.glibc_abort"),
+    ],
+)  # fmt: skip
+def test_a_line_may_be_torn_in_a_name_a_number_or_a_bracket(
+    matcher: Matcher, halves: tuple[bytes, bytes], trigger: str
+) -> None:
+    text = b"app: all is well\n" + b"".join(half + b"\n" for half in halves)
+
+    assert (trigger, 2) in errors(found(matcher, text))
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (b"Internal errors 0x0", b"baro: 101029 Pa"),
+        (b"Internal errors 0x0", b"12:31:00 loop 413 Hz"),
+        (b"erofs (device dm-2): mounted", b"the app failed to decompress"),
+    ],
+)
+def test_a_number_at_the_end_of_a_line_is_whole(
+    matcher: Matcher, pair: tuple[bytes, bytes]
+) -> None:
+    assert errors(found(matcher, b"ready\n" + b"".join(line + b"\n" for line in pair))) == []
+
+
+def test_what_comes_behind_a_torn_line_is_counted_from_its_last_piece(matcher: Matcher) -> None:
+    text = b"""U-Boot 2010.03 (Mar 11 2013 - 16:20:05) MPC83XX
+NAND:  Machine check in kerne
+l mode.
+Caused by (from msr): regs 07d3bc58 Unknown values in msr
+"""
+
+    assert [trigger for trigger, _ in errors(found(matcher, text))] == ["uboot.abort"]
+
+
+@pytest.mark.parametrize(("is_saved", "is_told"), [(False, True), (True, False)])
+def test_stamps_of_whole_seconds_may_differ_in_a_saved_line(
+    matcher: Matcher, is_saved: bool, is_told: bool
+) -> None:
+    watch = PortWatch("dut1", matcher, WatchOptions(is_saved=is_saved))
+    halves = (
+        b"[2026-06-22 03:58:12] SQUASHFS error: Can't find a SQUASHFS superblo\n",
+        b"[2026-06-22 03:58:13] ck on mtdblock3\n",
+    )
+    findings: list[Finding] = []
+    for seq, half in enumerate(halves, 1):
+        findings += watch.tick(seq * S, seq * S)
+        findings += watch.fed(Lines(seq, 1, half, seq * S, seq * S))
+
+    assert bool(errors(findings + watch.lost(20 * S))) == is_told
+
+
+def test_a_critical_line_that_ends_in_a_colon_waits_for_its_value(matcher: Matcher) -> None:
+    listed = b"msh />memtrace\nMemory block wrong:\n 0\n"
+    damaged = b"Memory block wrong:\naddress: 0x20001a40\n"
+
+    assert errors(found(matcher, listed)) == []
+    assert errors(found(matcher, damaged)) == [("rtthread.heap_corrupt", 1)]
+
+
+def test_the_line_that_explains_a_fault_may_be_torn(matcher: Matcher) -> None:
+    text = b"""Traceback (most recent call last):
+  File "/root/poll.py", line 212, in <module>
+    main()
+Keyboard
+Interrupt
+"""
+
+    assert errors(found(matcher, b"poll: 12 registers\n" + text)) == []
+    assert errors(found(matcher, b"poll: 12 registers\n" + text[: text.index(b"Keyb")]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import hyperscan as hs
 import pytest
 
 from own_streams import STREAMS
@@ -32,13 +33,14 @@ from serialwatch.triggers.watch import PortWatch
         (r"fo+ and so forth", ["o and so forth"]),
         (r"(?:the valve was|a pump may be) stuck", ["the valve was stuck", "a pump may be stuck"]),
         (r"left unlocked|^\w{1,9} gets wet", ["left unlocked", " gets wet"]),
-        (r"^[A-Z]+ pumps [dw]ry\s*$", [" pumps [dw]ry"]),
+        (r"^[A-Z]+ pumps [dw]ry\s*$", [" pumps dry", " pumps wry"]),
+        (r"\d old pumps [dw]?r\s*$", [" old pumps dr", " old pumps wr", " old pumps r"]),
         (r"(?i)starting the .{0,60}pump\d", [r"(?i)starting the [^\r\n]*pump\d"]),
         (r"(?:a|bc)\d{1,60}: dry", [r"(?:a|bc)\d+: dry"]),
         (r"(?:really )?no (?i:go here now)", ["(?:really )?no (?i:go here now)"]),
         (r"x\d y\d z", [r"x\d y\d z"]),
         # Alternatives beside text: each of them is looked for with it.
-        (r"^echo: ?(?:Brown out|Watchdog) Reset", ["Brown out Reset", "Watchdog Reset"]),
+        (r"^echo: *(?:Brown out|Watchdog) Reset", ["Brown out Reset", "Watchdog Reset"]),
         (r"pump_image: (?:bad sum|no seal \d)", ["pump_image: bad sum", "pump_image: no seal "]),
         (
             r"(?i)^start(?:ing)? the (?:big )?pumps\b",
@@ -50,11 +52,17 @@ from serialwatch.triggers.watch import PortWatch
             ],
         ),
         (r"\d (?:a|b|c)(?:d|e|f)ghijklmno \w", ["dghijklmno ", "eghijklmno ", "fghijklmno "]),
-        # What healthy boots print all the time is too little.
+        (r"(?:a|b)\.\-\[x\] is dry", [r"a\.-\[x\] is dry", r"b\.-\[x\] is dry"]),
+        # What healthy boots print all the time tells little.
+        (r"rpc failed: \d", [r"rpc failed: \d"]),
+        (r"rpc failed: is it dry\d", ["rpc failed: is it dry"]),
+        # Alternatives that no text stands for are left in the pattern, alone.
+        (r"remoteproc \S{1,40}: (?:bad seal|ti)", [": bad seal", r"remoteproc \S+: ti"]),
         (
-            r"remoteproc \S{1,40}: (?:bad seal|[Tt]imeout)",
-            [r"remoteproc \S+: (?:bad seal|[Tt]imeout)"],
+            r"(?:pump|bug) \d is (?:dry|down for good)",
+            [" is down for good", r"(?:pump|bug) \d is dry"],
         ),
+        (r"ab (?:\d|bad_seal_\d)? c", ["ab bad_seal_", r"ab (?:\d|) c"]),
     ],
 )
 def test_a_piece_that_says_enough_stands_for_a_pattern(source: str, stand_ins: list[str]) -> None:
@@ -191,3 +199,23 @@ def test_few_lines_of_healthy_boards_are_found_in_vain() -> None:
             in_vain += line.search(matcher.patterns[number]) is None
 
     assert in_vain < 0.1 * lines
+
+
+@pytest.mark.parametrize(
+    ("source", "character"),
+    [
+        ("={20}", "="), ("^C{12}", "C"), ("={60}|---x", "="), ("(?i)c{12}", "C"),
+        (r"\\{9}", "\\"), (r"\]{9}", "]"), (r"\^{9}", "^"),
+    ],
+)  # fmt: skip
+def test_a_long_run_is_found_once_and_wherever_it_stands(source: str, character: str) -> None:
+    database = compile_database((compile_pattern(source),))
+    hits: list[int] = []
+    for text in (character * 100, f"x{character * 100}", f"x\n{character * 100}y"):
+        database.scan(
+            text.encode(),
+            match_event_handler=lambda *found: hits.append(found[2]),
+            scratch=hs.Scratch(database),
+        )
+
+    assert len(hits) == 3

@@ -401,10 +401,13 @@ class Incidents:
                 if port.current is live:
                     port.current = None
                 changes.append(self._told("settled", live))
-            if live.untold_seq is not None:
+            if live.untold_seq is None:
+                if live.is_decided and live.is_complete:
+                    del port.active[live.id]
+            elif live.told_ns is None or mono_ns - live.told_ns >= CHANGED_NS:
                 changes += self._changed(live, mono_ns)
-            if live.is_complete and live.is_decided and live.untold_seq is None:
-                del port.active[live.id]
+                if live.is_decided and live.is_complete:
+                    del port.active[live.id]
         return changes
 
     def _judged(self, port: _Port, mono_ns: int) -> list[IncidentChange]:

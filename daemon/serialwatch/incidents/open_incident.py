@@ -27,12 +27,14 @@ MAX_SAMPLES = 20  # line numbers kept of one trigger: the oldest half and the ne
 MAX_APART = 10  # lines between two rules' first lines of one fault
 MAX_KEYS = 256  # keys counted one by one in an incident; a later one is never its root cause
 
+_RANKS = {severity: rank for rank, severity in enumerate(SEVERITIES)}
+_TIER_RANKS = {tier: rank for rank, tier in enumerate(TIERS)}
 _CONSEQUENCES = frozenset({"boot.loop", "boot.not_finished", "link.silence", "link.port_vanished"})
 
 
 def severity_rank(severity: Severity) -> int:
     """Return 0 (note) to 3 (critical)."""
-    return SEVERITIES.index(severity)
+    return _RANKS[severity]
 
 
 def is_fault(hit: Hit) -> bool:
@@ -55,12 +57,15 @@ class _Tally:
     last_utc_ns: int
     count: int
     samples: list[int] = field(default_factory=list)
+    _record: HitCount | None = None  # as it was told last
 
     def add(self, hit: Hit) -> None:
+        self._record = None
         self.count += hit.count
         self.last_seq = max(self.last_seq, hit.seq)
         self.last_utc_ns = hit.utc_ns
-        self.severity = max(self.severity, hit.severity, key=severity_rank)
+        if severity_rank(hit.severity) > severity_rank(self.severity):
+            self.severity = hit.severity
         self.sample(hit.seq)
 
     def sample(self, seq: int) -> None:
@@ -70,19 +75,21 @@ class _Tally:
             self.samples.append(seq)
 
     def record(self) -> HitCount:
-        return HitCount(
-            trigger=self.first.trigger,
-            severity=self.severity,
-            tier=self.first.tier,
-            title=self.first.title,
-            first_seq=self.first.seq,
-            last_seq=self.last_seq,
-            first_utc_ns=self.first.utc_ns,
-            last_utc_ns=self.last_utc_ns,
-            count=self.count,
-            samples=tuple(self.samples),
-            fields=dict(self.first.fields),
-        )
+        if self._record is None:
+            self._record = HitCount(
+                trigger=self.first.trigger,
+                severity=self.severity,
+                tier=self.first.tier,
+                title=self.first.title,
+                first_seq=self.first.seq,
+                last_seq=self.last_seq,
+                first_utc_ns=self.first.utc_ns,
+                last_utc_ns=self.last_utc_ns,
+                count=self.count,
+                samples=tuple(self.samples),
+                fields=dict(self.first.fields),
+            )
+        return self._record
 
 
 class OpenIncident:
@@ -122,6 +129,8 @@ class OpenIncident:
         self._watched_ns = mono_ns  # silence before this was not observed
         self._tallies: dict[str, _Tally] = {}
         self._counts: dict[tuple[str, str], int] = {}
+        self._has_clear_fault = False  # one that a sharp rule found,
+        self._clear_at: tuple[int, int] | None = None  # and where the first that is a cause stands
         self._severity = hit.severity
         self.add(hit)
 
@@ -153,6 +162,9 @@ class OpenIncident:
         )
         self = cls(incident.id, primary, mono_ns, incident.firmware)
         self._tallies = dict(_tallies(primary, incident.hits))
+        self._has_clear_fault, self._clear_at = False, None
+        for tally in self._tallies.values():
+            self._know(tally.first)
         self._counts = {(primary.trigger, primary.key): incident.count}
         self._severity = incident.severity
         self.fingerprint = incident.fingerprint
@@ -188,6 +200,7 @@ class OpenIncident:
                 hit, hit.severity, hit.seq, hit.utc_ns, hit.count
             )
             tally.sample(hit.seq)
+            self._know(hit)
         else:
             tally.add(hit)
         is_news = tally.severity != before  # else it changes neither the worst nor the root cause
@@ -338,6 +351,15 @@ class OpenIncident:
         if key in self._counts or len(self._counts) < MAX_KEYS:
             self._counts[key] = self._counts.get(key, 0) + hit.count
 
+    def _know(self, first: Hit) -> None:
+        """Note the first hit of another trigger."""
+        if not is_fault(first) or first.tier == "generic":
+            return
+        self._has_clear_fault = True
+        if not tells_a_consequence(first):
+            at = _position(first)
+            self._clear_at = at if self._clear_at is None else min(self._clear_at, at)
+
     def _follows(self, hit: Hit) -> bool:
         """Tell whether a trigger only goes on with a fault that was printed before it.
 
@@ -345,13 +367,7 @@ class OpenIncident:
         """
         if tells_a_consequence(hit):
             return True
-        return hit.continues and any(
-            is_fault(t.first)
-            and t.first.tier != "generic"
-            and not tells_a_consequence(t.first)
-            and _position(t.first) < _position(hit)
-            for t in self._tallies.values()
-        )
+        return hit.continues and self._clear_at is not None and self._clear_at < _position(hit)
 
     def _choose(self) -> bool:
         """Find the root cause; return whether it is another one than before."""
@@ -376,15 +392,13 @@ class OpenIncident:
         return (
             severity_rank(tally.severity) >= 2,
             not self._follows(first) and not self._is_silenced(first),
-            TIERS.index(first.tier),
+            _TIER_RANKS[first.tier],
             -first.mono_ns,
             -first.seq,
         )
 
     def _is_silenced(self, hit: Hit) -> bool:
-        return hit.tier == "generic" and any(
-            is_fault(t.first) and t.first.tier != "generic" for t in self._tallies.values()
-        )
+        return hit.tier == "generic" and self._has_clear_fault
 
     def _worst(self) -> Severity:
         heard = [t.severity for t in self._tallies.values() if not self._is_silenced(t.first)]

@@ -39,7 +39,7 @@ from serialwatch.triggers.ruleset import (
     SilenceDetector,
     StormDetector,
 )
-from serialwatch.triggers.watch import PortWatch
+from serialwatch.triggers.watch import PortWatch, WatchOptions
 
 PORT = "log"  # the name of the port in a report on a saved log
 CHUNK = 64 * 1024  # bytes
@@ -105,7 +105,7 @@ class Pipeline:
     def __init__(self, matcher: Matcher, first_id: int = 1) -> None:
         self._matcher = MatcherAhead(matcher)
         self._of_starts = {n for n, use in enumerate(matcher.uses) if use.boots or use.causes}
-        self._watch = PortWatch(PORT, self._matcher)
+        self._watch = PortWatch(PORT, self._matcher, WatchOptions(is_saved=True))
         self._incidents = Incidents(first_id)
         self._clock = LogClock()
         self._timing = _Timing.of(matcher.ruleset)

@@ -125,8 +125,8 @@ _FORMS = (
     _Form(rb"1\d{9}", rb"\.\d", rb"\d{1,8} ", _seconds_ns),  # ts '%.s'
     _Form(rb"\[\d{1,8}", rb"\.\d", rb"\d{5} \d+\.\d{6}\]", _seconds_ns),  # grabserial -t
     _Form(
-        rb"(?:<\d{1,3}>)?\[ {0,11}\d{1,8}", rb"\.\d", rb"\d{2,8}(?:\]| / )", _seconds_ns,
-        is_boards=True,
+        rb"(?:<\d{1,3}>)?\[ {0,11}\d{1,8}", rb"\.\d", rb"(?:\d{2,8}(?:\]| / )|\d{0,5}(?=\r?\n))",
+        _seconds_ns, is_boards=True,  # the line may be torn in its stamp
     ),
     _Form(rb"\[" + _HMS, rb"\.\d", rb"\d\d,\d{3}\]", _clock_ns, is_boards=True),  # Zephyr
     _Form(rb"[EWIDV] \(\d{0,7}", rb"\d", rb"\d\d\) ", _tenths_ns, is_boards=True),  # ESP

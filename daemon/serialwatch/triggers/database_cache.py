@@ -1,4 +1,4 @@
-"""Compiled Hyperscan databases on disk: compiling takes a second where loading takes none."""
+"""Compiled Hyperscan databases on disk: compiling takes time where loading takes none."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from serialwatch.triggers.flood import Flood
 from serialwatch.triggers.moments import Moment
 from serialwatch.triggers.patterns import LineView
 from serialwatch.triggers.reading import Reading, Told, told
+from serialwatch.triggers.ruleset import Rule
 from serialwatch.triggers.uses import RulePatterns
 
 MAX_RAW = 4096  # bytes of a line that are judged and kept
@@ -34,6 +35,7 @@ class FoundLine:
     raw: bytes
     reading: Reading
     ends: Mapping[int, int]  # pattern id -> where it first ends in a long line
+    more: int = 0  # lines behind it that hold the rest of a torn one
 
 
 @dataclass(slots=True)
@@ -315,17 +317,18 @@ class Faults:
 
     def _found(self, found: FoundLine, compiled: RulePatterns) -> None:
         rule, seq = compiled.rule, found.at.seq
-        hit = self._hit(found, compiled)
+        hit = self._hit(found, compiled, opens_block=self._opens_block(rule, seq))
+        last = seq + found.more
         needs_until = gate_until = 0
         if rule.needs and compiled.matches & found.reading.patterns <= compiled.needy:
             first = seq - rule.needs.within_lines
             if not self._is_near(compiled.needs, first, seq - 1):
-                needs_until = seq + rule.needs.within_lines
+                needs_until = last + rule.needs.within_lines
         if rule.ecosystem and not (rule.needs or self._is_proven(rule.ecosystem, found.reading)):
-            gate_until = seq + _GATE_LINES
+            gate_until = last + _GATE_LINES
         self._corroborate(rule.family, seq)
-        veto_until = seq + rule.unless_near.after if rule.unless_near else 0
-        if veto_until == seq:
+        veto_until = last + rule.unless_near.after if rule.unless_near else 0
+        if veto_until == last:
             veto_until = 0
         if needs_until or gate_until or veto_until:
             self._waiting.append(_Waiting(hit, compiled, needs_until, gate_until, veto_until))
@@ -345,7 +348,14 @@ class Faults:
                 waiting.gate_until = 0
                 self._release(waiting)
 
-    def _hit(self, found: FoundLine, compiled: RulePatterns) -> Hit:
+    def _opens_block(self, rule: Rule, seq: int) -> bool:
+        """Tell whether lines belong to a hit that is told now."""
+        if rule.block is None:
+            return False
+        open_block = self._block  # two rules, one line: one block
+        return open_block is None or not (rule.continues or open_block.opened_seq == seq)
+
+    def _hit(self, found: FoundLine, compiled: RulePatterns, *, opens_block: bool) -> Hit:
         rule = compiled.rule
         told = _told(found, compiled)
         return Hit(
@@ -366,6 +376,7 @@ class Faults:
             knowledge=rule.knowledge,
             parent=rule.parent,
             holdoff_s=rule.holdoff_s,
+            opens_block=opens_block,
             continues=rule.continues,
         )
 
@@ -397,15 +408,13 @@ class Faults:
         rule = compiled.rule
         if rule.count and not self._is_enough(hit, rule.count.n, rule.count.in_s):
             return
-        opens = rule.block is not None and (self._block is None or not rule.continues)
-        if opens and self._block and self._block.opened_seq == hit.seq:
-            opens = False  # two rules, one line: one block
+        opens = self._opens_block(rule, hit.seq)
         if opens and self._block:
             at = Moment(hit.seq, hit.mono_ns, hit.utc_ns)
             self._close(max(hit.block_first - 1, self._block.opened_seq), "end", at)
         if flood := self._floods.get(hit.trigger):
             flood.told(hit)
-        self._tell(replace(hit, opens_block=opens) if opens else hit)
+        self._tell(hit if hit.opens_block == opens else replace(hit, opens_block=opens))
         if opens and rule.block:
             self._block = _Block(
                 trigger=hit.trigger,

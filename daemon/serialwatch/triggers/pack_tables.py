@@ -125,7 +125,7 @@ class RuleTable(Table):
 
     def check(self) -> None:
         """Raise PatternError if what is in it does not fit together."""
-        groups = {name for p in self.fields for name in compile_pattern(p).regex.groupindex}
+        groups = {name for p in self.fields for name in compile_pattern(p).names}
         for source in self.needs.only if self.needs else ():
             if source not in self.match:
                 raise PatternError(f"needs.only: {source!r} is none of the patterns of `match`")
@@ -345,7 +345,7 @@ class InterruptStormTable(DetectorTable):
     def check(self) -> None:
         """Raise PatternError if what is in it does not fit together."""
         for pattern in self.fields:
-            if not {"irq", "count"} <= compile_pattern(pattern).regex.groupindex.keys():
+            if not {"irq", "count"} <= set(compile_pattern(pattern).names):
                 raise PatternError("`fields` must have the groups `irq` and `count`")
 
 
@@ -451,7 +451,7 @@ class GaugeTable(DetectorTable):
     def check(self) -> None:
         """Raise PatternError if what is in it does not fit together."""
         for pattern in self.fields:
-            if "value" not in compile_pattern(pattern).regex.groupindex:
+            if "value" not in compile_pattern(pattern).names:
                 raise PatternError("`fields` must have a group `(?P<value>...)`, the number")
         if self.below is not None and self.above is not None and self.below >= self.above:
             raise PatternError("`below` must be less than `above`: good values lie between them")
@@ -535,6 +535,6 @@ def _placeholders(title: str) -> list[str]:
 
 
 def _check_causes(fields: Iterable[str], causes: _Causes) -> None:
-    has_group = any("cause" in compile_pattern(p).regex.groupindex for p in fields)
+    has_group = any("cause" in compile_pattern(p).names for p in fields)
     if causes and not has_group:
         raise PatternError("`causes` needs `fields` with a group `(?P<cause>...)`")

@@ -17,8 +17,9 @@ _LOOKS = ("(?=", "(?!", "(?<=", "(?<!")
 MAX_LENGTH = 2000  # characters of a pattern: a line of a pack
 MAX_DEPTH = 20  # groups in groups; a parser in Python ends at some hundred
 MAX_SIZE = 4000  # characters that a pattern stands for, repeats written out
+_A_BIT = 8  # times more at the most: a part does not share out a text that repeats no more often
 LEAST_GLUED = 10  # characters that tell what another writer's bytes stand before,
-_LEAST_PLAIN_GLUED = 5  # and of a pattern for the start of a line so many are plain, in a row
+LEAST_PLAIN_GLUED = 5  # and of a pattern for the start of a line so many are plain, in a row
 
 
 class PatternError(Exception):
@@ -51,11 +52,12 @@ def can_be_glued(branch: list[Item]) -> bool:
 
     It then need not begin there to be looked at.
     """
-    if len(branch) < 2 or branch[0].what not in (_WORD_EDGE, _START):
+    first = branch[0].what if len(branch) > 1 else None
+    if not isinstance(first, Atom) or first.for_python not in (_WORD_EDGE, "^"):
         return False
     if sum(item.size for item in branch) <= LEAST_GLUED:
         return False
-    return branch[0].what == _WORD_EDGE or _longest_in_branch(branch) >= _LEAST_PLAIN_GLUED
+    return first.for_python == _WORD_EDGE or _longest_in_branch(branch) >= LEAST_PLAIN_GLUED
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class Tree:
     is_caseless: bool
     is_anchored: bool  # holds `^`
     only_python: str  # what Hyperscan cannot do in it, "" if all is well
+    names: tuple[str, ...]  # of groups
 
     @property
     def longest_literal(self) -> int:
@@ -90,14 +93,14 @@ class Tree:
         """
         if len(self.root.branches) != 1:
             return ()
-        parts = [item.written(for_hyperscan=False) for item in self.root.branches[0]]
+        parts = [part for item in self.root.branches[0] for part in item.parts]
         flags = "(?i)" if self.is_caseless else ""
         return tuple((flags + "".join(parts[: n + 1]), part) for n, part in enumerate(parts))
 
     @property
-    def repeats(self) -> int:
-        """Return how many of its parts may repeat a varying number of times."""
-        return _repeats(self.root)
+    def ways(self) -> tuple[int, int]:
+        """Return how many parts share out a text, and the ways of those that repeat a bit."""
+        return _ways(self.root)
 
     @property
     def is_endless(self) -> bool:
@@ -107,15 +110,19 @@ class Tree:
     @property
     def is_surely_valid(self) -> bool:
         """Tell whether `re` takes it for sure: what it might refuse was looked at here."""
-        return not self.only_python and _is_surely_valid(self.root)
+        has_good_names = all(map(str.isidentifier, self.names))
+        is_each_once = len(set(self.names)) == len(self.names)
+        is_ours = not self.only_python and has_good_names and is_each_once
+        return is_ours and _is_surely_valid(self.root)
 
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """What matches one character or a place."""
+    """What matches some characters in a row, one of several characters, or a place."""
 
     for_python: str
     for_hyperscan: str
+    literal: str = ""  # the characters, "" for a class or a place
 
     def written(self, *, for_hyperscan: bool) -> str:
         """Return it for one of the engines."""
@@ -124,7 +131,7 @@ class Atom:
     @property
     def can_be_empty(self) -> bool:
         """Tell whether it is a place only."""
-        return self in _PLACES
+        return self.for_python in _PLACES
 
     @property
     def has_fixed_end(self) -> bool:
@@ -134,17 +141,7 @@ class Atom:
     @property
     def size(self) -> int:
         """Return how many characters it stands for."""
-        return 1
-
-    @property
-    def literal(self) -> str:
-        """Return the one character that it is, "" for a class or a place."""
-        text = self.for_python
-        if len(text) == 1:
-            return text if text not in ".^" else ""
-        if len(text) == 2 and text[0] == "\\" and not text[1].isalnum():
-            return text[1]
-        return ""
+        return len(self.literal) or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +199,13 @@ class Item:
         return self.what.written(for_hyperscan=for_hyperscan) + self.repeat + lazy
 
     @property
+    def parts(self) -> list[str]:
+        """Return it for `re`, each character that stands for itself alone."""
+        text = self.written(for_hyperscan=False)
+        is_plain = isinstance(self.what, Atom) and self.what.literal == text
+        return list(text) if is_plain else [text]
+
+    @property
     def can_be_empty(self) -> bool:
         """Tell whether it can match without a single character."""
         return self.is_optional or self.what.can_be_empty
@@ -250,18 +254,18 @@ def _longest_in_branch(branch: list[Item]) -> int:
             if not item.is_optional:
                 longest = max(longest, _longest_literal(item.what))
         elif item.what.literal and not item.is_optional:
-            run += item.least
+            run += item.least * len(item.what.literal)
             longest = max(longest, run)
             if item.is_open:
                 run = 0
-        elif item.what not in _PLACES:
+        elif not item.what.can_be_empty:
             run = 0
     return longest
 
 
 def _is_surely_valid(group: Group) -> bool:
-    """Tell whether it gives no name, and repeats only what can be repeated, so often."""
-    return "P<" not in group.opening and all(
+    """Tell whether it repeats only what can be repeated, so often."""
+    return all(
         (not item.repeat or _is_surely_repeated(item))
         and (not isinstance(item.what, Group) or _is_surely_valid(item.what))
         for branch in group.branches
@@ -271,7 +275,8 @@ def _is_surely_valid(group: Group) -> bool:
 
 def _is_surely_repeated(item: Item) -> bool:
     most = MAX_SIZE if item.most is None else item.most
-    return item.least <= most and item.what not in _PLACES
+    is_place = isinstance(item.what, Atom) and item.what.can_be_empty
+    return item.least <= most and not is_place
 
 
 def _glued(group: Group, *, is_first: bool = True) -> Group:
@@ -279,7 +284,8 @@ def _glued(group: Group, *, is_first: bool = True) -> Group:
         is_first_here = is_first and number == 0
         if isinstance(item.what, Group):
             return replace(item, what=_glued(item.what, is_first=is_first_here))
-        is_start = item.what is _START or (is_first_here and item.what == _WORD_EDGE)
+        text = item.what.for_python
+        is_start = text == "^" or (is_first_here and text == _WORD_EDGE)
         return replace(item, what=_BROKEN_OFF) if is_start else item
 
     branches = [[glued(n, item) for n, item in enumerate(branch)] for branch in group.branches]
@@ -294,6 +300,25 @@ def _repeats(group: Group) -> int:
     )
 
 
+def _ways(group: Group) -> tuple[int, int]:
+    found = [_ways_of_branch(branch) for branch in group.branches]
+    varying = sum(ways for sharing, ways in found if sharing or ways > 1)
+    return max(sharing for sharing, _ in found), max(varying, 1)
+
+
+def _ways_of_branch(branch: list[Item]) -> tuple[int, int]:
+    sharing, ways = 0, 1
+    for item in branch:
+        if item.is_open and (item.most is None or item.most - item.least > _A_BIT):
+            sharing += 1
+        elif item.is_open and item.most is not None:
+            ways *= item.most - item.least + 1
+        if isinstance(item.what, Group):
+            more, inner = _ways(item.what)
+            sharing, ways = sharing + more, ways * inner
+    return sharing, ways
+
+
 def _is_endless(group: Group) -> bool:
     inner = (item for branch in group.branches for item in branch if isinstance(item.what, Group))
     return any(
@@ -303,21 +328,27 @@ def _is_endless(group: Group) -> bool:
     )
 
 
-@lru_cache(maxsize=512)
-def _same(text: str) -> Atom:
-    return Atom(text, text)
+_WORD_EDGE = r"\b"
+_PLACES = frozenset(("^", r"(?:\r|\Z)", _WORD_EDGE, r"\B"))  # as they are written for `re`
 
 
 @lru_cache(maxsize=512)
-def _plain(char: str) -> Item:
-    return Item(_same(char))
+def _one(text: str) -> Item:
+    """Return what is written so for both engines: a class, a place, an escaped character."""
+    is_escaped = len(text) == 2 and text[0] == "\\" and not text[1].isalnum()
+    return Item(Atom(text, text, text[1] if is_escaped else ""))
 
 
-_START = Atom("^", _HYPERSCAN_START)
-_BROKEN_OFF = Atom(r"(?:(?<=[a-z])|(?<=\d)(?!\d)|(?<=\.\.\.))(?=\S)", "")  # only `re` looks for it
-_END = Atom(r"(?:\r|\Z)", r"(?:\r|$)")
-_WORD_EDGE = _same(r"\b")
-_PLACES = (_START, _END, _WORD_EDGE, _same(r"\B"))
+def _plain(text: str) -> Item:
+    r"""Return characters that stand for themselves, or behind a `\`."""
+    return Item(Atom(text, text, _ESCAPED.sub(r"\1", text) if "\\" in text else text))
+
+
+_START = Item(Atom("^", _HYPERSCAN_START))
+# Only `re` looks for it.
+_BROKEN_OFF = Atom(r"(?:(?<=[a-z])|(?<=\d)(?!\d)|(?<=\.\.\.))(?=\S)", "")
+_END = Item(Atom(r"(?:\r|\Z)", r"(?:\r|$)"))
+_ESCAPED = re.compile(r"\\(.)")
 _ESCAPES = {
     "d": r"\d",
     "D": r"[^\d\r\n]",
@@ -357,9 +388,16 @@ _ONLY_PYTHON = (
 _BACK = re.compile(r"\(\?P=\w+\)")
 _BYTE = re.compile(r"\\x([0-9a-fA-F]{2})")
 _REPEATING = frozenset("*+?{")
-_RUN = re.compile(r"[\w \-,:;/'\"=<>@%&!~`#]+(?![*+?{])", re.ASCII)  # stands for itself
+# Characters that stand for themselves.
+_RUN = re.compile(r"(?:[\w \-,:;/'\"=<>@%&!~`#]|\\[^\w\s])+(?![*+?{])", re.ASCII)
+# A class of which nothing else need be asked: no range but of digits and letters.
+_HOLDS_NO_LF = re.compile(
+    r"\[(?:\^\\r\\n)?(?:[\w .,:;/'\"=<>@%&!~`#+*?$(){}|]|0-9|a-z|A-Z|a-f|A-F|\\[^\w\s]|\\[dw])+"
+    r"-?\]",
+    re.ASCII,
+)
 _REPEAT = re.compile(r"([*+?]|\{(\d*)(,?)(\d*)\})(\??)(\+?)")
-_OPENING = re.compile(r"\((?:\?P<\w+>|\?:|\?i:|\?=|\?!|\?<=|\?<!|\?>|(?!\?))")
+_OPENING = re.compile(r"\((?:\?P<(\w+)>|\?:|\?i:|\?=|\?!|\?<=|\?<!|\?>|(?!\?))")
 
 
 class _Parser:
@@ -368,6 +406,7 @@ class _Parser:
         self._at = 0
         self._is_anchored = False
         self._only_python = ""
+        self._names: list[str] = []
 
     def parse(self) -> Tree:
         is_caseless = self._take("(?i)")
@@ -377,7 +416,7 @@ class _Parser:
                 f"it stands for {root.size} characters with its repeats written out; "
                 "a `{n,m}` is too large; 200 is plenty in a line"
             )
-        return Tree(root, is_caseless, self._is_anchored, self._only_python)
+        return Tree(root, is_caseless, self._is_anchored, self._only_python, tuple(self._names))
 
     def _take(self, text: str) -> bool:
         if self._source.startswith(text, self._at):
@@ -388,16 +427,18 @@ class _Parser:
     def _branches(self, depth: int) -> list[list[Item]]:
         branches: list[list[Item]] = [[]]
         while self._at < len(self._source):
-            if self._source[self._at] == ")":
+            char = self._source[self._at]
+            if char == ")":
                 if not depth:
                     raise PatternError(r"a `)` without its `(`; write `\)` for the character")
                 return branches
-            if run := _RUN.match(self._source, self._at):
-                branches[-1] += map(_plain, run[0])
-                self._at = run.end()
-                continue
-            if self._take("|"):
+            if char == "|":
+                self._at += 1
                 branches.append([])
+                continue
+            if run := _RUN.match(self._source, self._at):
+                branches[-1].append(_plain(run[0]))
+                self._at = run.end()
                 continue
             branches[-1].append(self._repeated(self._item(depth)))
         if depth:
@@ -409,22 +450,22 @@ class _Parser:
         if char == "(":
             return self._group(depth)
         if char == "[":
-            return Item(_same(self._class()))
+            return _one(self._class())
         if char == "\\":
-            return Item(_same(self._escape()))
+            return _one(self._escape())
         self._at += 1
         match char:
             case "^":
                 self._is_anchored = True
-                return Item(_START)
+                return _START
             case "$":
-                return Item(_END)
+                return _END
             case ".":
-                return Item(_same(r"[^\r\n]"))
+                return _one(r"[^\r\n]")
             case "*" | "+" | "?":
                 raise PatternError(f"a `{char}` with nothing to repeat")
             case "{" | "}" | "]":
-                return Item(_same("\\" + char))
+                return _one("\\" + char)
             case "\n" | "\r":
                 raise PatternError(_ONE_LINE)
         return _plain(char)
@@ -435,7 +476,7 @@ class _Parser:
                 self._only_python = self._only_python or f"Hyperscan cannot do {words}"
         if whole := _BACK.match(self._source, self._at):
             self._at = whole.end()
-            return Item(_same(whole[0]))
+            return _one(whole[0])
         opening = _OPENING.match(self._source, self._at)
         if not opening:
             given = self._source[self._at : self._at + 4]
@@ -444,6 +485,8 @@ class _Parser:
             )
         if depth >= MAX_DEPTH:
             raise PatternError(f"more than {MAX_DEPTH} groups in groups; write it flatter")
+        if opening[1]:
+            self._names.append(opening[1])
         self._at = opening.end()
         branches = self._branches(depth + 1)
         self._at += 1
@@ -504,7 +547,7 @@ class _Parser:
             # A `[`, or a `-` in front, must not read as something else in the other engine.
             parts.append("\\" + char if char in "[]^" or (char == "-" and not parts) else char)
         text = "[" + (r"^\r\n" if is_negated else "") + "".join(parts) + "]"
-        if _holds_lf(text):
+        if not _HOLDS_NO_LF.fullmatch(text) and _holds_lf(text):
             raise PatternError(f"the class `{text}` holds LF; {_ONE_LINE}")
         return text
 

@@ -30,7 +30,7 @@ class Recent:
         self._chunks: deque[bytes] = deque()
         self._bytes = 0
         self._last_seq = 0  # first line of the last chunk
-        self.is_torn = False  # the line that is judged began in the one before
+        self.torn = 0  # so many lines before, the line that is judged began
         # The highest kernel time, whole seconds: of all chunks but the newest ones, so many, that
         # were not looked at yet, and of the last one up to an offset.
         self._newest_s = _NONE
@@ -69,9 +69,8 @@ class Recent:
 
     def lines_before(self, offset: int, count: int) -> list[bytes]:
         """Return up to so many lines before the one that starts at `offset` of the last chunk."""
-        if self.is_torn:
-            return self._lines_before(offset, count + 1)[:-1]
-        return self._lines_before(offset, count)
+        lines = self._lines_before(offset, count + self.torn)
+        return lines[: len(lines) - self.torn]
 
     def _lines_before(self, offset: int, count: int) -> list[bytes]:
         found: list[bytes] = []
@@ -89,7 +88,7 @@ class Recent:
         """Return the line after the one at `offset` of the last chunk; `behind` is after that."""
         view = self._chunks[-1] if self._chunks else b""
         end = view.find(b"\n", offset)
-        if end < 0 or self.is_torn or b"\r" in view[offset:end].rstrip(b"\r"):
+        if end < 0 or self.torn or b"\r" in view[offset:end].rstrip(b"\r"):
             return b""
         next_end = view.find(b"\n", end + 1)
         return behind if next_end < 0 else view[end + 1 : next_end]

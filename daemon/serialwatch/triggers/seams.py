@@ -1,9 +1,10 @@
-"""Lines that a logger, a slow reader or a console tore in two: what stands across the seam.
+"""Lines that a logger, a slow reader or a console tore: what stands across the seams.
 
-A seam counts only where a pattern matches the two halves put together, matches neither of them
-alone, and no longer matches with something else between them: then words of the pattern itself
-stand on both sides, which no two healthy neighbours have. Lines that merely hold two words of a
-pattern, one each, are not taken for one.
+A seam counts only where a pattern matches the pieces put together, matches none of them alone, and
+no longer matches with something else between them: then words of the pattern itself stand on both
+sides, which no two healthy neighbours have. Lines that merely hold two words of a pattern, one
+each, are taken for one only where the seam itself tells so: in quotes, brackets, a name, or at a
+space.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from serialwatch.records import Lines
 from serialwatch.triggers.patterns import LineView, Pattern, compile_pattern
 from serialwatch.triggers.reading import Reading
 from serialwatch.triggers.ruleset import Ignore
+from serialwatch.triggers.seam_words import SeamWords
 from serialwatch.triggers.uses import RulePatterns, Uses
 
 Scan = Callable[[bytes], list[tuple[int, int]]]
@@ -26,38 +28,60 @@ Scan = Callable[[bytes], list[tuple[int, int]]]
 _MOST_JOINED = 1024  # bytes of a half; what is longer is no line that somebody wrote
 _KEPT = 2  # bytes before a seam that tell whether it looks torn
 _HEAD = 96  # and bytes behind it
-_ELSE = b"\x1a"  # stands in no line of the view
+_NAME = 32  # bytes of a name or a number that a seam may be in
+_MOST_PIECES = 3  # of one line
+_NEAR = 16  # bytes of a half in which words stand so close to the seam that nothing is between
+_ELSE = b" \x1a "  # stands in no line of the view, and in no word
 
 # What a logger puts before each read; the halves of a line have one of the same form each.
 _DAY = rb"[A-Z][a-z][a-z] [ \d]\d \d\d:\d\d:\d\d"
-_SENDER = rb"(?:[\w.-]+ [^ :\n]+: )"
+_SENDER = rb"(?P<sender>[\w.-]+ [^ :\n]+: )"
 _LOGGERS = (
-    rb"\[(?:tio )?\d[\d:. TZ-]{7,31}\] ",
+    rb"\[(?:tio )?(?=[\d. TZ-]*:)\d[\d:. TZ-]{7,31}\] ",
     rb"\d\d:\d\d:\d\d\.\d{3} -> ",
     _DAY + rb" " + _SENDER,
     _DAY + rb" ",
     rb"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[\d.,]{0,8}(?:Z|[+-]\d\d:?\d\d)? " + _SENDER + rb"?",
 )
 _NO_PREFIX = re.compile(rb"")
+_YEAR = re.compile(rb"20\d\d(?=-\d\d-\d\d)")
 _OWN_STAMP = re.compile(
     rb"(?:<\d{1,3}>)?\[ *\d{1,8}\.\d{3,6}[\]\[]|\[\d\d:\d\d:\d\d\.\d{3},\d{3}\] |[VDIWE] \(\d+\) "
 )
-# How a line ends and the next begins where it looks as if the first went on; some find so little
-# in ordinary text that nothing else need tell it, the others only where words of patterns go on.
-_SURELY_TORN = (
-    (rb"[^\r\n] ", rb" {0,2}[A-Za-z0-9(\[\]<./]"),
-    (rb"[\w,:;)\]]", rb" {1,2}[A-Za-z0-9(\[<@]"),
-    (rb"[\w\"')\]]", rb"[_:;,.'\"=)\]]"),
-    (rb"[(\[]", rb"\w"),
+# Where a line may be torn, by how it ends and the next one starts. In a log with stamps Hyperscan
+# is quickest with few of them, so each end counts with each start there.
+_ENDS_AND_STARTS = (
+    (rb" ", rb"[\w(./'\"*= @+#-]"),
+    (rb"[\w,:;)\]*>=-]", rb" "),
+    (rb"[\w\"')\]>]", rb"[_:;,.'\"=)\]!>(/-]"),
+    (rb"[A-Za-z_]", rb"[a-z]"),
+    (rb"[A-Za-z_]", rb"[A-Z]"),
+    (rb"[A-Za-z_]", rb"\d"),
+    (rb"[A-Zx#:(/=\[ -]\d", rb"\d"),
+    (rb"[A-Zx#:(/=\[ -]\d\d", rb"\d"),
+    *((b"x" + rb"[0-9a-f]" * digits, rb"[0-9a-f]") for digits in range(1, 9)),
+    (rb"0", rb"x"),
+    (rb"[(\[<{/\"':.=#*+@!-]", rb"[\w*=#+!./)]"),
 )
-_PERHAPS_TORN = (
-    (rb"[a-z_]", rb"[a-z_]"),
-    (rb"[A-Za-z][A-Z]", rb"[A-Z]"),
-    (rb"[A-Z]", rb"[a-z]"),
-    (rb"\w", rb"-"),
-    (rb"[*+=#]", rb"[*+=#]{1,3} "),
-    (rb"[<{/\"]", rb"[A-Za-z0-9]"),
+_ANY_END_AND_START = (rb"[\w ,:;)\](\[<>{/\"'.=#*+@!-]", rb"[\w (./:;,'\"=)\]*+#!@-]")
+# Some of these are so rare in ordinary text that nothing else need tell it, the others count only
+# where words of patterns go on.
+_SURELY_TORN = re.compile(
+    rb" \n {0,2}[A-Za-z0-9(\]./]"
+    rb"|[\w,:;)\]]\n {1,2}[A-Za-z0-9(\[<@]"
+    rb"|[\w\"')\]]\n[_:;,.'\"=)\]]"
+    rb"|[(\[]\n[\w)]"
+    rb"|[a-z_]\n\(\)"
+    rb"|\.\n/|/\n[\w.]"
 )
+_PERHAPS_TORN = re.compile(
+    rb"[A-Za-z_]\n[A-Za-z0-9]|[A-Zx#:(/=\[ -]\d{1,2}\n\d|x[0-9a-f]{1,8}\n[0-9a-f]|0\nx"
+    rb"|[^\w\n]\n\S|\S\n\W"
+)
+_NUMBER = re.compile(rb"(?:0x[0-9a-fA-F]+|\d)\Z")
+_REST_OF_NUMBER = re.compile(rb"[0-9a-fA-F]+(?![0-9a-fA-F)\]])")
+_IN_WORD = re.compile(rb"\w[a-z0-9_]")
+_STAMPS_BEGIN = b"[<VDIWE"
 # The same where more is known: of a rule that would not count in the two put together.
 _GOES_ON = re.compile(
     b"|".join(
@@ -75,12 +99,13 @@ _GOES_ON = re.compile(
 # And where a line surely did, so that its end was none.
 _NO_END = re.compile(
     rb"[\w)]\n (?:at|by|for|from|in|is|not|of|on|to|was|with)\b|[\w)] \n[a-z]{4}[a-z]*+(?! *[:=])"
+    rb"|:\n -?\w+\Z"  # a value
 )
 _MAY_GO_ON = re.compile(rb"[\w ,:;()\[\]{<\"'/@=-]\r*\n\Z")
-_GOES_ON_NS = 20_000_000  # between the halves of a line at the most
+_GOES_ON_NS = 20_000_000  # between the pieces of a line at the most,
+_SAVED_GOES_ON_NS = 1_100_000_000  # and as stamps of whole seconds show it
 _ASKS_FOR_END = re.compile(r"(?<!\\)\$(?=[|)]|\Z)")
-_GRAM = 4
-_WORDS = re.compile(rb"(?:[\w ,:;'=-]|(?<!\\)\\[()\[\].*+-])+")
+_ASKS_FOR_NO_VALUE = re.compile(r":(?:\\s\*)?\$\Z")
 _BEGUN_BY_PUTTY = b"=~=~=~"
 
 
@@ -90,7 +115,7 @@ class Torn:
 
     patterns: tuple[Pattern, ...]
     acting: frozenset[int]  # that mean something where nothing else was found
-    grams: frozenset[bytes]  # that stand in their words
+    words: SeamWords  # that stand in them
     specific: frozenset[int]  # patterns so sharp that no two healthy neighbours match together
     unsure: frozenset[int]  # and those whose hit the rest of a line may deny
     ignoring: Mapping[str, tuple[Pattern, ...]]  # rule -> what makes it no fault
@@ -98,9 +123,10 @@ class Torn:
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """Two halves put together, in which a pattern matches across the seam."""
+    """Pieces put together to one line, in which a pattern matches across a seam."""
 
-    offset: int  # of the second half in the chunk
+    offset: int  # of the last piece in the chunk
+    pieces: int
     text: bytes
     ends: dict[int, int]  # of the patterns that match across the seam, from the start of the text
     others: dict[int, int]  # and of those that match elsewhere
@@ -111,10 +137,10 @@ class _Candidate:
     """A line that may go on from the one before."""
 
     start: int
-    before: bytes
+    before: tuple[bytes, ...]  # the pieces before it
     rest: bytes  # the line without a logger's prefix
-    line: bytes
     is_sure: bool
+    is_quoted: bool  # the seam is inside of quotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +156,16 @@ class Piece:
 class Seams:
     """Looks across the ends of one port's lines; it does not matter how they come in chunks."""
 
-    def __init__(self, known: Torn) -> None:
+    def __init__(self, known: Torn, *, is_saved: bool = False) -> None:
         self.known = known
+        self._goes_on_ns = _SAVED_GOES_ON_NS if is_saved else _GOES_ON_NS
         self._kept: Piece | None = None
-        self._before = b""  # the newest line
-        self._ends: list[tuple[int, bool]] = []
+        self._before = b""  # the newest line,
+        self._begun: tuple[bytes, ...] = ()  # and what it may have gone on from, with itself
+        self._ends: list[int] = []
         self._handler = self._found  # Hyperscan's binding keeps no reference
         self._prefix = _NO_PREFIX
+        self._stamp_bytes = 0
         self._database: hs.Database | None = None
 
     def pieces(self, lines: Lines, view: bytes, hits: list[tuple[int, int]]) -> Iterator[Piece]:
@@ -145,7 +174,7 @@ class Seams:
         That is the last one if what hits it may be denied by the rest of it, should it be torn.
         """
         if kept := self.let_go():
-            is_late = lines.mono_ns - kept.lines.mono_ns >= _GOES_ON_NS
+            is_late = lines.mono_ns - kept.lines.mono_ns >= self._goes_on_ns
             yield kept if is_late else replace(kept, behind=view[: view.find(b"\n")])
         start = view.rfind(b"\n", 0, len(view) - 1) + 1
         unsure = self.known.unsure
@@ -172,7 +201,7 @@ class Seams:
 
     def keeps(self, mono_ns: int) -> bool:
         """Tell whether a line is kept for which it is not too late yet to go on."""
-        return self._kept is not None and mono_ns - self._kept.lines.mono_ns < _GOES_ON_NS
+        return self._kept is not None and mono_ns - self._kept.lines.mono_ns < self._goes_on_ns
 
     def fed(self, view: bytes, scan: Scan) -> list[Joint]:
         """Take complete lines; return the joints that tell what no line does, in their order."""
@@ -181,14 +210,17 @@ class Seams:
         candidates = self._candidates(view)
         last = view.rfind(b"\n", 0, len(view) - 1) + 1
         self._before = view[last:-1].rstrip(b"\r")
+        self._begun = ()
         if not candidates:
             return []
-        return self._proved(candidates, scan)
+        if candidates[-1].start == last:
+            self._begun = (*candidates[-1].before, candidates[-1].rest)
+        return self._proved(list(_with_fewer_pieces(candidates)), scan)
 
     def denied(self, reading: Reading, before: bytes, line: bytes, behind: bytes) -> set[str]:
         """Return the rules that hit a line which looks like half of one in which they do not."""
         asked = [rule for rule in reading.rules if self._denying(rule)]
-        to_end = [rule for rule in reading.rules if _may_wait(rule) and _needs_end(rule, reading)]
+        to_end = [rule for rule in reading.rules if _needs_end(rule, reading)]
         found: set[str] = set()
         if not asked and not to_end:
             return found
@@ -236,10 +268,12 @@ class Seams:
             if line.strip() and not line.startswith(_BEGUN_BY_PUTTY):
                 logger = next((each for each in _LOGGERS if re.match(each, line)), b"")
                 self._prefix = re.compile(logger)
-                # A form of known length is found three times as fast.
-                begun = re.match(logger, line) if _SENDER not in logger else None
-                form = _form_of(begun[0]) if begun else logger
-                self._database = _torn_ends(form, self.known.grams)
+                begun = self._prefix.match(line)
+                self._stamp_bytes = len(begun[0]) if begun else 0
+                form = _form_of(begun) if begun else b""
+                # A logger that drops CRs drops all of them.
+                may_have_cr = not form or line.endswith(b"\r")
+                self._database = _torn_ends(form, may_have_cr=may_have_cr)
                 self._scratch = hs.Scratch(self._database)
                 return True
         return False
@@ -247,49 +281,59 @@ class Seams:
     def _candidates(self, view: bytes) -> list[_Candidate]:
         found: list[_Candidate] = []
         first_end = view.find(b"\n")
-        if self._before:
-            tail = self._before[-_KEPT:]
-            for _, is_sure in self._torn_at(tail + b"\n" + view[: min(_HEAD, first_end)]):
-                self._add(found, 0, self._before, view[:first_end], is_sure=is_sure)
-        for at, is_sure in self._torn_at(view):
-            start = view.rfind(b"\n", 0, at) + 1
+        before = self._before
+        if before and self._torn_at(before[-_NAME:] + b"\n" + view[: min(_HEAD, first_end)]):
+            self._add(found, 0, before, view[:first_end], self._begun)
+        newest = 0
+        for at in self._torn_at(view):
+            start = at - self._stamp_bytes
+            if start == newest:
+                continue  # the same line once more
+            newest = start
             end = start - 1
             while view[end - 1 : end] == b"\r":
                 end -= 1
-            before = view[view.rfind(b"\n", 0, end) + 1 : end]
-            self._add(found, start, before, view[start : view.find(b"\n", at)], is_sure=is_sure)
+            begin = view.rfind(b"\n", 0, end) + 1
+            is_next = found and found[-1].start == begin
+            begun = (*found[-1].before, found[-1].rest) if is_next else ()
+            self._add(found, start, view[begin:end], view[start : view.find(b"\n", at)], begun)
         return found
 
     def _add(
-        self, found: list[_Candidate], start: int, before: bytes, line: bytes, *, is_sure: bool
+        self,
+        found: list[_Candidate],
+        start: int,
+        before: bytes,
+        line: bytes,
+        begun: tuple[bytes, ...],
     ) -> None:
-        prefix = self._prefix.match(line)
-        if prefix is None:
+        """Add a candidate; `begun` are the pieces of what ends with the line before, if any."""
+        rest = line[self._stamp_bytes :]
+        if not before or not rest:
             return
-        begun = prefix.end()
-        if not (is_sure or self._may_be_word(before[-3:], line[begun : begun + 3])):
+        is_quoted = False
+        whole = b"".join(begun) if begun else before
+        looks_torn = is_sure = _is_sure(whole, rest)
+        if not is_sure and (not self._stamp_bytes or _is_perhaps(whole, rest)):
+            words, left, right = self.known.words, whole[-_NAME:], rest[:_NAME]
+            is_quoted = b'"' in rest and bool(whole.count(b'"') % 2 and rest.count(b'"') % 2)
+            if is_quoted or _is_bracketed(whole, rest):
+                looks_torn = is_sure = True
+            elif words.is_in_name(left, right):
+                looks_torn, is_sure = True, (left[-1:] + right[:1]).isalnum()
+            else:
+                looks_torn = words.may_cross(left, right)
+        begin = self._stamp_bytes
+        if before[begin : begin + 1] in _STAMPS_BEGIN and _OWN_STAMP.match(before, begin):
+            is_sure = looks_torn or _IN_WORD.match(before[-1:] + rest[:1]) is not None
+            looks_torn = True
+        if not looks_torn or not (rest := self._rest(before, line)):
             return
-        if not (rest := self._rest(before, line)):
-            return
-        begun = prefix.end() if (prefix := self._prefix.match(before)) else 0
-        is_sure = is_sure or _OWN_STAMP.match(before, begun) is not None
-        if found and found[-1].start == start:
-            is_sure = found.pop().is_sure or is_sure
-        found.append(_Candidate(start, before, rest, line, is_sure))
+        pieces = begun[1 - _MOST_PIECES :] if begun else (before,)
+        found.append(_Candidate(start, pieces, rest, is_sure, is_quoted))
 
-    def _may_be_word(self, before: bytes, rest: bytes) -> bool:
-        """Tell whether some pattern has these bytes in a row."""
-        near = (before + rest).lower()
-        at = len(before)
-        grams = self.known.grams
-        return (
-            near[at - 2 : at + 2] in grams
-            or near[at - 3 : at + 1] in grams
-            or near[at - 1 : at + 3] in grams
-        )
-
-    def _torn_at(self, text: bytes) -> list[tuple[int, bool]]:
-        """Return places in lines that look like second halves, and whether they surely are."""
+    def _torn_at(self, text: bytes) -> list[int]:
+        """Return places in lines that look like second halves."""
         assert self._database is not None
         self._database.scan(text, match_event_handler=self._handler, scratch=self._scratch)
         if not self._ends:
@@ -297,29 +341,31 @@ class Seams:
         ends, self._ends = self._ends, []
         return ends
 
-    def _found(self, number: int, _start: int, end: int, _flags: int, _context: object) -> None:
-        self._ends.append((end - 1, number < len(_SURELY_TORN)))
+    def _found(self, _number: int, _start: int, end: int, _flags: int, _context: object) -> None:
+        self._ends.append(end - 1)
 
     def _proved(self, candidates: list[_Candidate], scan: Scan) -> list[Joint]:
-        text = b"".join(each.before + each.rest + b"\n" for each in candidates)
-        ends = sorted(scan(text), key=_end)
+        texts = [b"".join((*each.before, each.rest, b"\n")) for each in candidates]
+        ends = sorted(scan(b"".join(texts)), key=_end)
+        if not ends:
+            return []
         joints: list[Joint] = []
         at = number = 0
-        for each in candidates:
-            joined = each.before + each.rest
-            end = at + len(joined) + 1
+        for each, text in zip(candidates, texts, strict=True):
+            end = at + len(text)
             there: dict[int, int] = {}
             while number < len(ends) and ends[number][1] <= end:
                 pattern, place = ends[number]
                 there.setdefault(pattern, place - at)
                 number += 1
             if not self.known.acting.isdisjoint(there):
-                new = set(self._new(each, there))
+                new = set(self._new(each, text[:-1], there))
                 if new:
                     joints.append(
                         Joint(
                             each.start,
-                            joined,
+                            len(each.before) + 1,
+                            text[:-1],
                             {p: place for p, place in there.items() if p in new},
                             {p: place for p, place in there.items() if p not in new},
                         )
@@ -327,21 +373,61 @@ class Seams:
             at = end
         return joints
 
-    def _new(self, candidate: _Candidate, found: Mapping[int, int]) -> Iterator[int]:
-        """Return the patterns that match only where both halves are one line."""
-        before, rest = candidate.before, candidate.rest
-        joined = LineView(before + rest)
-        halves = tuple(map(LineView, dict.fromkeys((before, candidate.line, rest))))
-        apart = LineView(before + _ELSE + rest)
+    def _new(self, candidate: _Candidate, text: bytes, found: Mapping[int, int]) -> Iterator[int]:
+        """Return the patterns that match only where all pieces are one line."""
+        *earlier, before = candidate.before
+        rest = candidate.rest
+        joined = LineView(text)
+        seam = len(text) - len(rest)
+        parts = {before, rest}
+        if earlier:
+            parts |= {text[:seam], text[len(candidate.before[0]) :]}
+        if _NUMBER.search(before) and (digits := _REST_OF_NUMBER.match(rest)):
+            parts.add(text[:seam] + digits[0])  # that it has more of them tells nothing
+        alone = tuple(map(LineView, parts))
+        seams = [seam]
+        for piece in reversed(candidate.before[1:]):
+            seams.append(seams[-1] - len(piece))
+        apart = [LineView(text[:at] + _ELSE + text[at:]) for at in seams]
+        near = LineView(text[max(0, seam - _NEAR) : seam + _NEAR])
         for number, end in found.items():
             pattern = self.known.patterns[number]
-            if pattern.is_exact and end < len(before):
+            if pattern.is_exact and end < seam:
                 continue
-            if not joined.search(pattern) or any(half.search(pattern) for half in halves):
+            if not joined.search(pattern) or any(part.search(pattern) for part in alone):
                 continue
-            is_sharp = candidate.is_sure and number in self.known.specific
-            if is_sharp or not apart.search(pattern):
+            is_sharp = candidate.is_quoted or (
+                candidate.is_sure
+                and (number in self.known.specific or near.search(pattern) is not None)
+            )
+            if is_sharp or not any(view.search(pattern) for view in apart):
                 yield number
+
+
+def _with_fewer_pieces(candidates: list[_Candidate]) -> Iterator[_Candidate]:
+    """Return each candidate also as those that begin with a later one of its pieces."""
+    for each in candidates:
+        for pieces in range(1, len(each.before)):
+            yield replace(each, before=each.before[-pieces:])
+        yield each
+
+
+def _is_sure(before: bytes, rest: bytes) -> bool:
+    if (before[-1:] + rest[:1]).isalnum():
+        return False
+    return _SURELY_TORN.match(before[-1:] + b"\n" + rest[:3]) is not None
+
+
+def _is_perhaps(before: bytes, rest: bytes) -> bool:
+    return _PERHAPS_TORN.search(before[-10:] + b"\n" + rest[:1]) is not None
+
+
+def _is_bracketed(before: bytes, rest: bytes) -> bool:
+    """Tell whether a line ends inside of brackets that the next one closes."""
+    for opening, closing in ((b"(", b")"), (b"[", b"]")):
+        if opening in before and closing in rest and before.rfind(opening) > before.rfind(closing):
+            return opening not in rest[: rest.find(closing)]
+    return False
 
 
 def _may_wait(rule: RulePatterns) -> bool:
@@ -351,8 +437,9 @@ def _may_wait(rule: RulePatterns) -> bool:
 
 def _needs_end(rule: RulePatterns, reading: Reading) -> bool:
     """Tell whether a rule hit only where the line ends."""
+    asks = _ASKS_FOR_END if _may_wait(rule) else _ASKS_FOR_NO_VALUE
     matched = [use.pattern for number, use in reading.uses if number in rule.matches]
-    return all(_ASKS_FOR_END.search(pattern.source) for pattern in matched)
+    return all(asks.search(pattern.source) for pattern in matched)
 
 
 def _patterns(rule: RulePatterns) -> tuple[Pattern, ...]:
@@ -371,8 +458,8 @@ def torn_of(uses: Sequence[Uses], ignores: Iterable[Ignore]) -> Torn:
             patterns = tuple(map(compile_pattern, ignore.match))
             ignoring[rule_id] = ignoring.get(rule_id, ()) + patterns
     told = [use for use in uses if use.rules or use.boots or use.causes or use.detectors]
-    grams = grams_of(use.pattern.source.encode() for use in told)
-    _torn_ends(b"", grams)  # here, not when the first line of a port is judged
+    words = SeamWords(use.pattern.source.encode() for use in told)
+    _torn_ends(b"")  # here, not when the first line of a port is judged
     return Torn(
         patterns=tuple(use.pattern for use in uses),
         acting=frozenset(
@@ -385,9 +472,10 @@ def torn_of(uses: Sequence[Uses], ignores: Iterable[Ignore]) -> Torn:
             or use.ready
             or use.shutdowns
             or use.ignores
+            or use.is_remembered
         ),
         ignoring=ignoring,
-        grams=grams,
+        words=words,
         specific=frozenset(
             number
             for number, use in enumerate(uses)
@@ -397,49 +485,42 @@ def torn_of(uses: Sequence[Uses], ignores: Iterable[Ignore]) -> Torn:
             number
             for number, use in enumerate(uses)
             if any(
-                _may_wait(rule)
-                and (
-                    rule.unless
-                    or rule.rule.id in ignoring
-                    or _ASKS_FOR_END.search(use.pattern.source)
-                )
+                rule.unless or rule.rule.id in ignoring or _ASKS_FOR_END.search(use.pattern.source)
+                if _may_wait(rule)
+                else _ASKS_FOR_NO_VALUE.search(use.pattern.source)
                 for rule in use.rules
             )
         ),
     )
 
 
-def grams_of(sources: Iterable[bytes]) -> frozenset[bytes]:
-    """Return all runs of four characters that stand in the words of patterns, in lower case."""
-    grams: set[bytes] = set()
-    for source in sources:
-        for words in _WORDS.findall(source):
-            plain = words.replace(b"\\", b"").lower()
-            grams.update(plain[at : at + _GRAM] for at in range(len(plain) - _GRAM + 1))
-    return frozenset(grams)
+def _form_of(prefix: re.Match[bytes]) -> bytes:
+    """Return a pattern of the prefixes that are written as this one, by the same sender.
 
-
-def _form_of(stamp: bytes) -> bytes:
-    """Return a pattern of the stamps that are written as this one."""
+    What has a known length, and what is always the same, is found three times as fast.
+    """
+    sender = (prefix.groupdict().get("sender") or b"") if prefix.lastgroup else b""
+    stamp = prefix[0][: len(prefix[0]) - len(sender)]
+    year = year_at.span() if (year_at := _YEAR.search(stamp)) else (0, 0)
     return b"".join(
-        rb"[ \d]"
-        if char in " 0123456789"
-        else rb"[A-Z]"
-        if char.isupper()
-        else rb"[a-z]"
-        if char.islower()
-        else re.escape(char).encode()
-        for char in stamp.decode("latin-1")
-    )
+        re.escape(stamp[at : at + 1]) if year[0] <= at < year[1] else _kind_of(stamp[at : at + 1])
+        for at in range(len(stamp))
+    ) + re.escape(sender)
+
+
+def _kind_of(char: bytes) -> bytes:
+    if char in b" 0123456789":
+        return rb"[ \d]"
+    if char.isupper():
+        return rb"[A-Z]"
+    return rb"[a-z]" if char.islower() else re.escape(char)
 
 
 @lru_cache(maxsize=64)
-def _torn_ends(logger: bytes, grams: frozenset[bytes]) -> hs.Database:
-    numbers = [gram for gram in grams if gram[1:3].isdigit()]
-    kinds = [*_SURELY_TORN, *_PERHAPS_TORN]
-    if numbers:
-        kinds.append((_one_of(g[:2] for g in numbers), _one_of(g[2:] for g in numbers)))
-    expressions = [end + rb"\r{0,2}\n" + logger + begin for end, begin in kinds]
+def _torn_ends(logger: bytes, *, may_have_cr: bool = True) -> hs.Database:
+    kinds = (_ANY_END_AND_START,) if logger else _ENDS_AND_STARTS
+    line_end = rb"\r{0,2}\n" if may_have_cr else rb"\n"
+    expressions = [end + line_end + logger + start for end, start in kinds]
     database = hs.Database(mode=hs.HS_MODE_BLOCK)
     database.compile(
         expressions=expressions,
@@ -448,10 +529,6 @@ def _torn_ends(logger: bytes, grams: frozenset[bytes]) -> hs.Database:
         flags=[0] * len(expressions),
     )
     return database
-
-
-def _one_of(texts: Iterable[bytes]) -> bytes:
-    return b"(?:" + b"|".join(map(re.escape, sorted(set(texts)))) + b")"
 
 
 def _end(hit: tuple[int, int]) -> int:

@@ -53,6 +53,7 @@ class WatchOptions:
     packs: tuple[str, ...] = ()  # rules to apply; empty: all
     bit_rate: int | None = None  # bit/s; None: no such thing on this port
     can_vanish: bool = False  # a device or a connection; a program may end, and a file
+    is_saved: bool = False  # a saved log, in which stamps tell the time
 
 
 class PortWatch:
@@ -79,7 +80,7 @@ class PortWatch:
         self._faults = Faults(port, self._options.packs, self._boots, self._ecosystems, self._tell)
         self._recent = Recent()
         self._replays = Replays(self._recent)
-        self._seams = Seams(matcher.torn)
+        self._seams = Seams(matcher.torn, is_saved=self._options.is_saved)
         self._typed = Typed()
         self._rates = LineRates()
         self._out: list[Finding] = []
@@ -176,6 +177,8 @@ class PortWatch:
         self._settle(mono_ns)
         if second := self._rates.tick(mono_ns):
             self._detected(self._detectors.second(second), Moment(0, mono_ns, utc_ns))
+        if not self._detectors.may_tell(mono_ns):
+            return self._told()
         if self._detectors.is_silence_due(mono_ns) and not self._is_silence_explained():
             line, seq = self._last_said()
             faults = self._detectors.silence(line, seq, mono_ns)
@@ -287,8 +290,6 @@ class PortWatch:
         return Moment(newest.first_seq + newest.count - 1, newest.mono_ns, newest.utc_ns)
 
     def _told(self) -> list[Finding]:
-        if not self._out:
-            return []
         out, self._out = self._out, []
         return out
 
@@ -360,22 +361,22 @@ class PortWatch:
         return True
 
     def _joint(self, lines: Lines, view: bytes, joint: Joint) -> None:
-        """Judge a line that was torn in two, as the first of them, once the second is there."""
-        seq = lines.first_seq + view.count(b"\n", 0, joint.offset)
-        at = Moment(seq - 1, lines.mono_ns, lines.utc_ns)
-        if self._faults.deadline < seq:
-            self._faults.passed(seq - 1, at)
+        """Judge a line that was torn, as the first of its pieces, once the last is there."""
+        last = lines.first_seq + view.count(b"\n", 0, joint.offset)
+        at = Moment(last - joint.pieces + 1, lines.mono_ns, lines.utc_ns)
+        if self._faults.deadline < last:
+            self._faults.passed(last - 1, at)
         if self._held:
-            self._tell_start_if_due(seq - 1)
+            self._tell_start_if_due(last - 1)
         there = [
             *joint.ends.items(),
             # These may say that all of it is to be ignored.
             *(each for each in joint.others.items() if self._matcher.uses[each[0]].ignores),
         ]
         found = self._found(at, joint.text, joint.text, 0, there)
-        self._recent.is_torn = True
-        self._line(found, joint.text, joint.offset)
-        self._recent.is_torn = False
+        self._recent.torn = joint.pieces - 1
+        self._line(replace(found, more=joint.pieces - 1), joint.text, joint.offset)
+        self._recent.torn = 0
 
     def _line(self, found: FoundLine, shown: bytes, offset: int) -> None:
         """Judge one line; `offset` is where it starts in the newest chunk of the view."""

@@ -24,6 +24,11 @@ class Expect:
             self._after = (at, raw)
         return fault
 
+    @property
+    def is_waiting(self) -> bool:
+        """Tell whether something must follow."""
+        return self._after is not None
+
     def stop(self) -> None:
         """Expect nothing: the board starts anew, goes down or is gone."""
         self._after = None

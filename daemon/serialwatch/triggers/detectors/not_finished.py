@@ -73,6 +73,11 @@ class NotFinished:
         """Wait for this boot no more: a fault, a person or a lost port explains what comes."""
         self._began = None
 
+    @property
+    def is_waiting(self) -> bool:
+        """Tell whether a boot began that is not finished."""
+        return self._began is not None
+
     def is_due(self, mono_ns: int, ecosystems: frozenset[str]) -> bool:
         """Tell whether the boot takes so long that it is worth a look."""
         if self._began is None:

@@ -84,6 +84,11 @@ class PortDetectors:
             _first(told, FlappingDetector),
             _first(told, SecondReaderDetector),
         )
+        self._waiting: tuple[Expect | NotFinished | PortLosses, ...] = (
+            *self._expects.values(),
+            *self._late,
+            self._losses,
+        )
         self._quiet_until_ns = -1  # window after a flash, a reset or a mark
         self._noisy_until_ns = -1
         self._noisy_from_seq = 0
@@ -125,6 +130,15 @@ class PortDetectors:
         """Note an unfinished line."""
         if self._garbage and not is_plain(text, strip_escapes(text)):
             self._garbage.partial(seq, text, mono_ns, before)
+
+    def may_tell(self, mono_ns: int) -> bool:
+        """Tell whether there may be something to tell because time passed; rarely there is."""
+        if self._garbage_found or (self._garbage and self._garbage.is_open):
+            return True
+        for silence in self._silences:
+            if silence.is_due(mono_ns):
+                return True
+        return any(each.is_waiting for each in self._waiting)
 
     def tick(self, mono_ns: int) -> Iterator[Fault]:
         """Let time pass."""

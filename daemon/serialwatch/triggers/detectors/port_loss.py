@@ -102,6 +102,11 @@ class PortLosses:
     def _is_native(self) -> bool:
         return self._device.rpartition("/")[2].startswith(_NATIVE)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Tell whether the port is gone and that was not told."""
+        return self._loss is not None
+
     def tick(self, mono_ns: int) -> Fault | None:
         """Let time pass while the port is gone."""
         loss = self._loss

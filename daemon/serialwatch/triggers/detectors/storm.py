@@ -47,7 +47,8 @@ class LineRates:
         self._number = -1
         self._lines = 0
         self._bytes = 0
-        self._sample: list[tuple[bytes, int]] = []
+        self._sample: list[bytes] = []  # lines,
+        self._seqs: list[int] = []  # and where each of them stands
 
     def fed(self, first_seq: int, count: int, view: bytes, mono_ns: int) -> Second | None:
         """Take a chunk; return the second before it if that is over and worth a look."""
@@ -61,8 +62,9 @@ class LineRates:
         self._bytes += len(view)
         if before < _LAST and after > _FIRST:
             skipped = max(0, _FIRST - before)
-            lines = view.split(b"\n", _LAST)[skipped : min(count, _LAST - before)]
-            self._sample += [(line, first_seq + skipped + i) for i, line in enumerate(lines)]
+            end = min(count, _LAST - before)
+            self._sample += view.split(b"\n", end)[skipped:end]
+            self._seqs += range(first_seq + skipped, first_seq + end)
         return over
 
     def tick(self, mono_ns: int) -> Second | None:
@@ -72,22 +74,24 @@ class LineRates:
         return None
 
     def _close(self) -> Second | None:
-        lines, rx_bytes, sample = self._lines, self._bytes, self._sample
+        lines, rx_bytes, sample, seqs = self._lines, self._bytes, self._sample, self._seqs
         if not lines:
             return None
         self._lines = self._bytes = 0
         if not sample:
             return None
-        self._sample = []
-        rough = b"\n".join([line for line, _ in sample]).translate(None, _NO_SHAPE).split(b"\n")
-        most = (len(rough) - len(set(rough)) + 1) / len(rough)
+        self._sample, self._seqs = [], []
+        size = len(sample)
+        kinds = set(b"\n".join(sample).translate(None, _NO_SHAPE).split(b"\n"))
+        most = (size - len(kinds) + 1) / size
         if most < _MOST and most * lines <= self.least_per_s:
             return None  # a cheap look is enough, nearly always
-        shapes = Counter(_NUMBER.sub(b"#", line) for line, _ in sample)
-        shape, times = shapes.most_common(1)[0]
-        line, seq = next((ln, seq) for ln, seq in sample if _NUMBER.sub(b"#", ln) == shape)
-        share = times / len(sample)
-        return Second(self._number, rx_bytes, shape, line, seq, share * lines, share)
+        shapes = [_NUMBER.sub(b"#", line) for line in sample]
+        shape, times = Counter(shapes).most_common(1)[0]
+        index, share = shapes.index(shape), times / size
+        return Second(
+            self._number, rx_bytes, shape, sample[index], seqs[index], share * lines, share
+        )
 
 
 class Storm:
