@@ -349,7 +349,7 @@ async def test_the_session_survives_an_unplug(tmp_path: Path) -> None:
         await console.until_bytes(b"U-Boot\r\n")
 
         assert (gone["state"], gone["problem"], back["state"]) == ("absent", "unplugged", "up")
-        assert refusal["message"] == "dut1 is absent"
+        assert refusal["message"] == "port dut1 is absent"
 
 
 async def test_an_incident_is_told_to_those_who_watch_its_port(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 from bench_api import FakeBench, client, incident, serving
 from bench_cable import within_s
 from bench_cli import COMMAND, Terminal, in_terminal
+from serialwatch.cli.attached_view import AttachedView
 from serialwatch.records import IncidentChange
 from test_screen import DANGEROUS
 
@@ -106,7 +107,7 @@ async def test_tilde_dot_at_the_start_of_a_line_leaves(tmp_path: Path) -> None:
         assert bench.by_name["dut1"].cable.received() == b""
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
 async def test_the_terminal_is_restored_after_a_signal(
     tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -320,7 +321,8 @@ async def test_an_unknown_port_or_no_daemon_is_one_line(tmp_path: Path) -> None:
         async with in_terminal("attach", "dut9", "--socket", socket) as terminal:
             await terminal.until("serialwatch: no port 'dut9': there are dut1, dut2")
             assert await terminal.exit_code() == 1
-    async with in_terminal("attach", "dut1", "--socket", str(tmp_path / "none")) as terminal:
+    missing = ("--socket", str(tmp_path / "none"))
+    async with in_terminal("attach", "dut1", *missing, columns=400) as terminal:
         await terminal.until(f"serialwatch: no daemon at {tmp_path / 'none'}: start it with")
         assert await terminal.exit_code() == 1
 
@@ -486,3 +488,208 @@ async def test_the_terminal_is_restored_when_nobody_reads_what_is_shown(tmp_path
 
     assert child.returncode == 0
     assert after == before
+
+
+class SlowBoard:
+    """A board that takes what is sent to it when it is let."""
+
+    def __init__(self, bench: FakeBench) -> None:
+        self.got = bytearray()
+        self.takes = asyncio.Event()
+        self.asked = asyncio.Event()
+        bench.write = self.write  # type: ignore[method-assign]
+
+    async def write(self, port: str, data: bytes, source: str) -> int:
+        """Take it, as `Bench.write` does."""
+        self.asked.set()
+        await self.takes.wait()
+        self.got += data
+        return 1
+
+
+async def paste(terminal: Terminal, data: bytes) -> None:
+    """Type as much as the terminal takes, as often as it does; what it shows is kept."""
+    os.set_blocking(terminal.fd, False)
+    while data:
+        try:
+            data = data[os.write(terminal.fd, data) :]
+        except BlockingIOError:
+            await asyncio.sleep(0)
+    os.set_blocking(terminal.fd, True)
+
+
+async def test_a_paste_waits_for_a_slow_board_and_arrives_whole(tmp_path: Path) -> None:
+    text = b"".join(b"%07d\n" % number for number in range(150_000))
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as terminal:
+        board = SlowBoard(bench)
+        await terminal.until("── live")
+        pasting = asyncio.ensure_future(paste(terminal, text))
+        await terminal.until("1,048,576 bytes wait for dut1: the keyboard is read again")
+        board.takes.set()
+        await within_s(20, pasting)
+        async with asyncio.timeout(20):
+            while len(board.got) < len(text):
+                await asyncio.sleep(0)
+        await leaves(terminal)
+
+    assert board.got == text
+
+
+async def test_ctrl_t_works_while_a_paste_waits(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as terminal:
+        board = SlowBoard(bench)
+        await terminal.until("── live")
+        await paste(terminal, b"x" * 600_000)
+        await within_s(5, board.asked.wait())
+        terminal.type(b"\x14?")
+        await terminal.until("send Ctrl-T itself")
+        terminal.type(b"\x14q")
+        assert await terminal.exit_code() == 0
+        told = await terminal.until("not sent)")
+        board.takes.set()
+
+    assert re.search(rb"\(59[56],\d{3} bytes typed last were not sent\)", told)
+
+
+async def test_what_comes_after_refused_keys_is_not_sent_either(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as terminal:
+        board = SlowBoard(bench)
+        await terminal.until("── live")
+        await paste(terminal, b"x" * 20_000)
+        await within_s(5, board.asked.wait())
+        bench.change("dut1", state="absent", problem="unplugged")
+        board.takes.set()
+        await terminal.until("not done: port dut1 is absent")
+        await terminal.until("bytes that were typed after that")
+        bench.change("dut1", state="up", problem="")
+        await terminal.until("dut1 is back")
+        terminal.type(b"y")
+        async with asyncio.timeout(5):
+            while not board.got.endswith(b"y"):
+                await asyncio.sleep(0)
+        await leaves(terminal)
+
+    assert len(board.got) < 20_000
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+async def test_the_terminal_is_restored_when_it_is_killed(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as terminal:
+        before = terminal.settings()
+        await terminal.until("── live")
+        assert terminal.settings() != before
+        os.killpg(terminal.child.pid, number)
+
+        assert await terminal.exit_code() == -number
+        assert RESTORED in await terminal.until("serialwatch attach has died")
+        assert terminal.settings() == before
+        assert bench.server is not None
+        async with asyncio.timeout(5):
+            while bench.server.consoles.attached("dut1"):
+                await asyncio.sleep(0)
+
+
+async def test_a_terminal_that_somebody_else_has_set_is_left_as_it_is(tmp_path: Path) -> None:
+    async with serving(tmp_path), in_terminal(*args(tmp_path)) as terminal:
+        await terminal.until("── live")
+        own = termios.tcgetattr(terminal.slave)
+        own[6][termios.VMIN] = 7
+        termios.tcsetattr(terminal.slave, termios.TCSANOW, own)
+        (guard,) = children(terminal.child.pid)
+        terminal.child.kill()
+        await terminal.exit_code()
+        async with asyncio.timeout(5):
+            while Path(f"/proc/{guard}").exists() and state_of(guard) != "Z":
+                await asyncio.sleep(0)
+
+        assert termios.tcgetattr(terminal.slave) == own
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of a process."""
+    return [int(n) for n in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def state_of(pid: int) -> str:
+    """Return the letter for the state of a process, "Z" if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"
+
+
+async def test_nothing_is_left_behind_after_a_good_end(tmp_path: Path) -> None:
+    async with serving(tmp_path), in_terminal(*args(tmp_path)) as terminal:
+        await terminal.until("── live")
+        (guard,) = children(terminal.child.pid)
+        await leaves(terminal)
+
+        assert not Path(f"/proc/{guard}").exists()
+        assert b"has died" not in await terminal.until("left dut1")
+
+
+async def test_a_stopped_attach_gives_the_terminal_back_until_it_goes_on(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as terminal:
+        before = terminal.settings()
+        await terminal.until("── live")
+        raw = terminal.settings()
+        terminal.child.send_signal(signal.SIGTSTP)
+        async with asyncio.timeout(5):
+            while state_of(terminal.child.pid) != "T":
+                await asyncio.sleep(0)
+        assert terminal.settings() == before
+        terminal.child.send_signal(signal.SIGCONT)
+        async with asyncio.timeout(5):
+            while terminal.settings() != raw:
+                await asyncio.sleep(0)
+        terminal.type(b"y")
+        await received(bench, b"y")
+        await leaves(terminal)
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_left"),
+    [
+        ((b"\x1b[?1049h",), True),
+        ((b"\x1b[?10", b"49;25h"), True),
+        ((b"\x1b[?25;47h",), True),
+        ((b"\x1b[?1049h", b"\x1b[?1049l"), False),
+        ((b"\x1b[?1048h",), False),
+    ],
+)
+def test_the_other_screen_is_left_if_the_board_has_not_left_it(
+    parts: tuple[bytes, ...], is_left: bool
+) -> None:
+    view = AttachedView(lambda _: None, is_raw=True, has_colour=False, width=lambda: 80)
+    for part in parts:
+        view.board(part)
+
+    assert view.restore.startswith(b"\x1b[?1049l") is is_left
+
+
+async def test_nobody_types_on_a_port_that_is_released(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as terminal:
+        bench.change("dut1", state="released")
+        await terminal.until("── live")
+        terminal.type(b"x\x14w\x14by")
+        told = await terminal.until("not done: port dut1 is released")
+        await leaves(terminal)
+
+        assert b"lease is yours" not in told
+        assert (bench.markers, bench.breaks) == ([], [])
+
+
+async def test_it_is_told_that_a_port_is_back_after_it_was_taken_out(tmp_path: Path) -> None:
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as terminal:
+        await terminal.until("── live")
+        taken_out = bench.by_name.pop("dut1")
+        assert bench.server is not None
+        bench.server.on_state("dut1")
+        await terminal.until("port dut1 is no longer configured")
+        bench.by_name["dut1"] = taken_out
+        bench.change("dut1", state="opening")
+        bench.change("dut1", state="up")
+        await terminal.until("dut1 is back ──")
+        await leaves(terminal)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import random
 import re
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import sqlite_utils
 
 from bench_api import LOG_NAME, STARTED_UTC_NS, serving
 from bench_cli import COMMAND, Cli, ThreadedBench, in_terminal, threaded_bench
-from serialwatch.cli import saved_logs
+from serialwatch.cli import log_search, saved_logs
 from serialwatch.records import Marker
 from serialwatch.store import saved_file
 from serialwatch.store.boots import save_marker
@@ -175,6 +176,51 @@ class Following:
         return self._child.wait(10)
 
 
+FAILED = b"[\x1b[0;1;31mFAILED\x1b[0m] Failed to start \x1b[0;1;39mfoo.service\x1b[0m.\r\n"
+PROMPT = b"\x1b[1mro\x1b[0mot# "
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--grep", "[FAILED]"),
+        ("--grep", "start foo.service."),
+        ("--grep", "start foo.service.", "-n", "1"),
+        ("--grep", "\x1b[0;1;31m"),
+        ("-E", "--grep", r"^\[FAILED\] Failed to start foo"),
+        ("-E", "--grep", r"start foo\.service\.$", "-n", "1"),
+    ],
+)
+def test_what_is_shown_is_found_in_a_line_of_colours(
+    board: ThreadedBench, cli: Cli, tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    data = b"one\r\n" * 5 + FAILED + b"two\r\n"
+    board.prints(data)
+    save(tmp_path / "saved", "dut1", data)
+    served = cli("logs", "dut1", "--socket", str(cli.socket), *args)
+    saved = cli("logs", "dut1", "--state", str(tmp_path / "saved"), *args)
+
+    assert served.out == saved.out == "[FAILED] Failed to start foo.service.\n"
+
+
+def test_an_unfinished_line_of_colours_is_found(board: ThreadedBench, cli: Cli) -> None:
+    board.prints(b"one\r\n" + PROMPT)
+    shown = cli("logs", "dut1", "--socket", str(cli.socket), "--grep", "root#")
+
+    assert shown.out == "root# \n"
+
+
+def test_a_pattern_that_takes_for_ever_is_refused_at_the_line(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_search, "LIMIT_S", 0.05)
+    save(tmp_path, "dut1", b"aaa\n" + b"a" * 40 + b"!\n")
+    shown = cli("logs", "dut1", "--state", str(tmp_path), "-E", "--grep", "(a+)+$")
+
+    assert (shown.code, shown.out) == (2, "aaa\n")
+    assert shown.err.startswith("serialwatch: --grep (a+)+$: takes too long on dut1:L2, a line of")
+
+
 def test_a_port_is_followed_until_ctrl_c(board: ThreadedBench, cli: Cli) -> None:
     board.prints(b"".join(b"line %d\r\n" % n for n in range(1, 31)))
     following = Following("dut1", "-f", "--socket", str(cli.socket))
@@ -259,7 +305,23 @@ def test_raw_is_the_bytes_as_they_came(tmp_path: Path) -> None:
     command = [*COMMAND, "logs", "dut1", "--raw", "--state", str(tmp_path)]
     shown = subprocess.run(command, capture_output=True, check=True)
 
-    assert shown.stdout == b"\x1b[31mred\x1b[0m\xff\x00\n=> "
+    assert shown.stdout == b"\x1b[31mred\x1b[0m\xff\x00\r\n=> "
+
+
+def test_raw_is_what_stands_in_the_log_line_ends_and_all(
+    board: ThreadedBench, tmp_path: Path
+) -> None:
+    rng = random.Random(17)
+    pieces = [b"one", b"\r\n", b"\n", b"\r", b"\r\r\n", b"\n\n", b"x" * 9000, b"\xff\x00", b" "]
+    data = b"".join(rng.choices(pieces, k=400)) + b"\n=> \r"
+    board.prints(b"one\n")
+    (path,) = (tmp_path / "log" / "dut1").glob("*.log")
+    path.write_bytes(data)
+    for place in (("--socket", str(tmp_path / "sw")), ("--state", str(tmp_path))):
+        command = [*COMMAND, "logs", "dut1", "--raw", "-n", "all", *place]
+        shown = subprocess.run(command, capture_output=True, check=True)
+
+        assert shown.stdout == data
 
 
 @pytest.mark.parametrize(
@@ -278,6 +340,25 @@ def test_lines_from_a_marker_on(tmp_path: Path, cli: Cli, marker: str, numbers: 
     assert [int(n) for n in re.findall(r"line (\d+)\n", shown.out)] == numbers
     assert unknown.code == 1
     assert "dut1: no marker '9': the newest are 2 'new Kernel 6.1'; 1 ''" in unknown.err
+
+
+@pytest.mark.parametrize(
+    ("args", "is_told"),
+    [(("dut1",), True), (("dut1", "--json", "-n", "1"), True), (("dut1:L1",), False),
+     (("dut2",), False), (("dut1", "--until", "1m"), False)],
+)  # fmt: skip
+def test_lines_that_are_in_no_log_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], args: tuple[str, ...], is_told: bool
+) -> None:
+    with threaded_bench(tmp_path) as board:
+        for port in ("dut1", "dut2"):
+            board.prints(b"U-Boot\r\n", port)
+        board.do(lambda: board.bench.change("dut1", log_problem="No space \x1b[2Jleft"))
+        shown = Cli(tmp_path / "sw", capsys)("logs", *args, "--socket", str(tmp_path / "sw"))
+    words = "dut1: what it prints now is not in its log: No space \\x1b[2Jleft"
+
+    assert shown.code == 0
+    assert (f"serialwatch: {words}\n" in shown.err) == is_told
 
 
 def test_verify_says_what_is_wrong_and_repair_makes_it_right(tmp_path: Path, cli: Cli) -> None:
@@ -309,6 +390,40 @@ def test_a_daemon_that_runs_keeps_its_newest_files_from_repair(tmp_path: Path, c
 
     assert shown.code == 1
     assert "left alone: the daemon writes it" in shown.out
+
+
+@pytest.mark.parametrize("is_repaired", [False, True])
+def test_no_repair_is_offered_or_tried_for_a_log_that_cannot_be_read(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, is_repaired: bool
+) -> None:
+    save(tmp_path, "dut1", b"one\n")
+    real = Path.read_bytes
+
+    def refused(path: Path) -> bytes:
+        if path.suffix == ".idx":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    how = ("--repair",) if is_repaired else ()
+    shown = cli("logs", "--verify", *how, "--state", str(tmp_path))
+
+    assert shown.code == 1
+    assert "cannot be read: Permission denied" in shown.out
+    assert "dut1: 1 of 1 file not sound" in shown.out
+    assert "makes" not in shown.out
+    assert ("left alone: there is nothing to make it from" in shown.out) == is_repaired
+
+
+def test_where_only_some_can_be_repaired_it_is_said_how_many(tmp_path: Path, cli: Cli) -> None:
+    save(tmp_path, "dut1", b"one\n")
+    index = (tmp_path / "log" / "dut1" / LOG_NAME).with_suffix(".idx")
+    index.with_stem("20260101T000000Z-000000000900").write_bytes(index.read_bytes())
+    index.unlink()
+    shown = cli("logs", "--verify", "--state", str(tmp_path))
+
+    assert "2 of 2 files not sound" in shown.out
+    assert shown.out.endswith("; --repair makes the indexes of 1 anew\n")
 
 
 @pytest.mark.parametrize(

@@ -379,3 +379,15 @@ def test_every_command_that_a_document_shows_can_be_given(name: str) -> None:
 )
 def test_what_a_command_does_is_said_in_full_in_the_help(cli: Cli, args: tuple[str, ...]) -> None:
     assert not re.search(r"\w\.\.\.\n", cli(*args, "--help").out)
+
+
+def test_no_columns_at_all_is_a_width_that_is_not_known() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "serialwatch", "skills", "list"],
+        env=os.environ | {"COLUMNS": "0", "LINES": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert "boot-compare" in shown.stdout

@@ -317,6 +317,16 @@ def test_no_id_at_all_brings_no_guess(cli: Cli) -> None:
             '[port.a]\ndevice = "/x"\nreset = {command = ["/does/not/exist"]}\n',
             ':3: port "a": reset: /does/not/exist: no such program',
         ),
+        ('[port.a]\ndevice = "com1"\n', ':2: port "a": com1: a device is a whole path such as'),
+        ('[port.a]\ndevice = "command:"\n', ':2: port "a": command:: what to run is missing'),
+        (
+            '[port.a]\ndevice = "/x"\n[api]\nlisten = "0.0.0.0:9808"\n',
+            ":4: api.listen: 0.0.0.0:9808: open to the network without TLS",
+        ),
+        (
+            '\ufeff[port.a]\ndevice = "com1"\n',  # as Notepad saves it
+            ':2: port "a": com1: a device is a whole path such as',
+        ),
         (
             '[[notify]]\ncommand = ["/does/not/exist"]\n',
             ":2: notify.0.command: /does/not/exist: no such program",
@@ -327,7 +337,7 @@ def test_a_checked_configuration_names_nothing_that_is_not_there(
     cli: Cli, tmp_path: Path, text: str, told: str
 ) -> None:
     path = tmp_path / "bench.toml"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     result = cli("config", "check", str(path))
 
     assert result.code == 2

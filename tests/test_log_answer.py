@@ -64,6 +64,10 @@ class Saved:
         seq = max(5, -(-(utc_ns - STARTED_UTC_NS) // SECOND))
         return seq if seq <= 42 else None
 
+    def last_seq_at(self, utc_ns: int) -> int | None:
+        seq = min(42, (utc_ns - STARTED_UTC_NS) // SECOND)
+        return seq if seq >= 5 else None
+
     def boot_range(self, wanted: int) -> tuple[int, int | None] | None:
         number = wanted if wanted > 0 else 4 + wanted
         if not 1 <= number <= 4:

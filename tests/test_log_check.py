@@ -11,11 +11,12 @@ import pytest
 
 from log_feed import Feed, chunked, console, records_in
 from serialwatch.store.log_appender import LogAppender
-from serialwatch.store.log_check import check_port, repair
+from serialwatch.store.log_check import check_port
 from serialwatch.store.log_format import HEADER_BYTES, RECORD_BYTES, Kind, Place, log_files
 from serialwatch.store.log_items import Gap, Note
 from serialwatch.store.log_reader import PortLog
 from serialwatch.store.log_recovery import recover
+from serialwatch.store.log_repair import repair
 
 AT = HEADER_BYTES + 20 * RECORD_BYTES
 

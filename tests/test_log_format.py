@@ -64,6 +64,30 @@ def test_a_header_is_these_128_bytes() -> None:
     assert unpack_header(pack_header(header) + b"records") == header
 
 
+def test_a_header_knows_the_last_line_before_its_file_in_the_bytes_that_were_zero() -> None:
+    header = Header("dut1", "lf", 9, 7, bytes(16), before_seq=8)
+    raw = pack_header(header)
+
+    assert raw[80:] == (8).to_bytes(8, "little") + bytes(40)
+    assert unpack_header(raw) == header
+    assert unpack_header(raw[:80] + bytes(48)) == Header("dut1", "lf", 9, 7)
+
+
+@pytest.mark.parametrize("at", [48, 56, 80])
+def test_a_header_with_numbers_that_no_database_holds_is_none(at: int) -> None:
+    raw = bytearray(pack_header(Header("dut1", "lf", 9, 7)))
+    raw[at : at + 8] = b"\xff" * 8
+
+    assert unpack_header(bytes(raw)) is None
+
+
+def test_times_that_do_not_fit_stop_at_the_limit() -> None:
+    found = unpack_record(pack_record(Kind.POINT, 0, 0, 0, 1, 2**80, -(2**80)))
+
+    assert found is not None
+    assert (found.utc_ns, found.mono_ns) == (2**63 - 1, -(2**63))
+
+
 @pytest.mark.parametrize(
     "damage", [b"", b"SWIDX1", b"SWIDX2" + bytes(122), b"SWIDX1\x02" + bytes(121)]
 )

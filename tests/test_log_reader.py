@@ -14,6 +14,7 @@ import pytest
 
 from log_feed import MS, UTC_NS, Feed, chunked, console
 from saved_log import SavedLog
+from serialwatch.api.logs import LogQuery, select
 from serialwatch.records import Line
 from serialwatch.store.log_appender import LogAppender
 from serialwatch.store.log_format import HEADER_BYTES, Cut, Kind, Place, log_files
@@ -301,6 +302,43 @@ def test_a_clock_that_was_set_back_splits_the_log_in_two_stretches(log: Log) -> 
     assert view.seq_at(lines[20].utc_ns) == 21
     assert view.seq_at(lines[70].utc_ns) == 1  # the first stretch is later as a whole
     assert view.seq_at(lines[49].utc_ns + 1) is None
+
+
+def test_lines_up_to_a_time_are_chosen_though_the_clock_was_later_before(log: Log) -> None:
+    for step_s in (0, -3600):
+        log.feed.utc_ns += step_s * S
+        for _ in range(50):
+            log.prints(b"x\n", after_ms=100)
+    view = log.view()
+    at = [0, *(line.utc_ns for line in view.lines())]
+
+    for query, last in (
+        (LogQuery(until_utc_ns=at[71]), 71),
+        (LogQuery(since_utc_ns=at[61], until_utc_ns=at[71]), 71),
+        (LogQuery(until_utc_ns=at[20]), 100),
+        (LogQuery(until_utc_ns=at[51] - 1), 0),
+    ):
+        chosen = [line.seq for line in select(view, query) if line]
+        assert (chosen[-1] if chosen else 0) == last
+
+
+def test_the_last_line_up_to_a_time_is_found_however_the_clock_was_set(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    for rotate_bytes in (2_000, 10_000, 10_000_000):
+        log = Log(tmp_path / str(rotate_bytes), rotate_bytes=rotate_bytes)
+        for step_s in (0, 3600, -3600, 365 * 86400, -365 * 86400, -7200, 20):
+            log.feed.utc_ns += step_s * S
+            for _ in range(60):
+                log.prints(b"." * rng.randrange(80) + b"\n", after_ms=rng.choice([0, 1, 400]))
+        view = log.view()
+        lines = list(view.lines())
+        log.end()
+
+        for line in [*rng.sample(lines, 60), *lines[-3:]]:
+            for at in (line.utc_ns - 1, line.utc_ns, line.utc_ns + 1):
+                expected = max((x.seq for x in lines if x.utc_ns <= at), default=None)
+                assert view.last_seq_at(at) == expected
+        assert view.last_seq_at(0) is None
 
 
 def test_a_clock_that_was_set_forward_makes_no_line_between(log: Log) -> None:

@@ -59,6 +59,9 @@ class Board:
     def seq_at(self, utc_ns: int) -> int | None:
         return None
 
+    def last_seq_at(self, utc_ns: int) -> int | None:
+        return None
+
     def boots_of_index(self) -> list[tuple[int, int, int]]:
         return []
 

@@ -307,7 +307,9 @@ class Logs:
         for seq in range(query.first, min(query.last, 48_215) + 1):
             yield Line(port, seq, b"\x1b[31mline %d" % seq, 6, T + seq * MS, T, 0)
 
-    def follow(self, port: str, first: int, text: bytes) -> Iterator[Line]:
+    def follow(
+        self, port: str, first: int, text: bytes, *, has_ends: bool = False
+    ) -> Iterator[Line]:
         raise AssertionError
 
 

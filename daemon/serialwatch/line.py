@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +17,4 @@ class Line:
     last_utc_ns: int  # of its last byte
     mono_ns: int  # of its first byte; of the daemon run that read it
     is_complete: bool = True  # False: the partial line at the end of the log
+    end: bytes = field(default=b"", compare=False)  # CR, LF; b"" for a part of a very long line

@@ -62,7 +62,7 @@ def read_toml(path: Path) -> TomlFile:
 
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # Notepad begins with a mark
     except FileNotFoundError as exc:
         raise TomlError([f"{path}: no such file"]) from exc
     except OSError as exc:

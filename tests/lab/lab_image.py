@@ -64,7 +64,6 @@ def install(disk: Path, wheel: Path, files: Mapping[str, str]) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     own = [
-        "cp systemd/60-serialwatch.rules /etc/udev/rules.d/",
         "usermod -aG serialwatch lab-viewer",
         # What takes a second on a PC takes half a minute here, and more on a busy machine.
         "mkdir /etc/systemd/system/serialwatch.service.d",
@@ -115,7 +114,11 @@ def _readme_steps(wheel: str) -> list[str]:
     # The environment is there already, with every library; the service starts when the PC does.
     offline = f"pip --isolated install --no-index --no-deps ./{wheel}"
     return [
-        re.sub(r"pip install \.", offline, step).replace(" --now ", " ")
+        re.sub(
+            r"sudo editor (\S+)",  # the file that a person would end up with
+            r"cp config/serialwatch.toml \1",
+            re.sub(r"pip install \.", offline, step).replace(" --now ", " "),
+        )
         for step in steps
         if "python3 -m venv" not in step
     ]

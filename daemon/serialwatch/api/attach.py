@@ -324,8 +324,11 @@ class Consoles:
         client.refused = ""
 
     async def _take_lease(self, client: Attached, *, steal: bool = False) -> None:
-        if (refusal := client.refusal(self._view(client))) is not None:
+        view = self._view(client)
+        if (refusal := client.refusal(view)) is not None:
             raise refusal
+        if view.state != "up":  # no marker may say that somebody typed then
+            raise BenchError("not_now", f"port {client.port} is {view.state}")
         lease = self._leases[client.port]
         if lease.is_held_by(client.id):
             return

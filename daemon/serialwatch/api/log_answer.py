@@ -61,7 +61,8 @@ class LogAnswer:
         end = await self._bench.render(partial(last_complete, saved)) if is_followed else 0
         most = FIRST_LINES
         with ending(request):
-            while page := await self._bench.render(partial(next_page, lines, most=most)):
+            page_of = partial(next_page, lines, has_ends=wanted.has_ends)
+            while page := await self._bench.render(partial(page_of, most=most)):
                 end = max(end, page.last)
                 await _write(response, page.rows + page.partial)
                 most = PAGE_LINES
@@ -118,7 +119,20 @@ def no_port(bench: Bench, name: str) -> BenchError:
 def _query(request: web.Request) -> LogQuery:
     query = request.query
     known_only(
-        query, {"first", "last", "n", "since", "until", "boot", "grep", "marker", "boots", "follow"}
+        query,
+        {
+            "first",
+            "last",
+            "n",
+            "since",
+            "until",
+            "boot",
+            "grep",
+            "marker",
+            "boots",
+            "ends",
+            "follow",
+        },
     )
     wanted = LogQuery(
         first=whole(query, "first", 0),
@@ -130,6 +144,7 @@ def _query(request: web.Request) -> LogQuery:
         text=encoded(query.get("grep", "")),
         marker=query.get("marker", ""),
         has_boots=whole(query, "boots", 0) != 0,
+        has_ends=bool(whole(query, "ends", 0)),
     )
     if "follow" in query and (wanted.last is not None or wanted.until_utc_ns is not None):
         raise BenchError("bad_request", "a log is followed without an end: no last, no until")

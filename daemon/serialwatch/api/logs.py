@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from serialwatch.line import Line
+from serialwatch.plain import holds
 from serialwatch.spelling import Json, iso, show
 
 MAX_HELD = 10_000  # lines that a search from the end holds in memory
@@ -59,6 +60,9 @@ class SavedLog(Protocol):
     def seq_at(self, utc_ns: int) -> int | None:
         """Return the first line at or after a time."""
 
+    def last_seq_at(self, utc_ns: int) -> int | None:
+        """Return the last line at or before a time."""
+
     def boot_range(self, wanted: int) -> tuple[int, int | None] | None:
         """Return first and last line of a boot (0: the newest), None if it is not there."""
 
@@ -76,9 +80,10 @@ class LogQuery:
     since_utc_ns: int | None = None
     until_utc_ns: int | None = None
     boot: int | None = None  # 0: the current one, -1: the one before
-    text: bytes = b""  # lines that hold it
+    text: bytes = b""  # lines that hold it, in their bytes or as they are shown
     marker: str = ""  # from that one on: its number, or a part of its text
     has_boots: bool = True  # False: the boot of a line may be 0, which is sooner known
+    has_ends: bool = False  # how each line ended is asked for, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +148,7 @@ def from_marker(query: LogQuery, state: Path, port: str) -> LogQuery:
     return replace(query, first=max(found.seq, query.first or 0), marker="")
 
 
-def line_to_json(line: Line) -> Json:
+def line_to_json(line: Line, *, has_end: bool = False) -> Json:
     """Return a line; `raw_base64` is there only where `text` does not show all its bytes."""
     text = show(line.raw)
     body: Json = {
@@ -157,11 +162,17 @@ def line_to_json(line: Line) -> Json:
     }
     if text.encode() != line.raw:
         body["raw_base64"] = base64.b64encode(line.raw).decode()
+    if has_end:
+        body["end"] = line.end.decode("ascii")
     return body
 
 
 def next_page(
-    lines: Iterator[Line | None], text: bytes = b"", most: int = PAGE_LINES
+    lines: Iterator[Line | None],
+    text: bytes = b"",
+    most: int = PAGE_LINES,
+    *,
+    has_ends: bool = False,
 ) -> Page | None:
     """Take some lines, keep those that hold `text`; None at the end."""
     rows: list[bytes] = []
@@ -172,11 +183,11 @@ def next_page(
         if line is None:
             break
         if not line.is_complete:
-            partial = _row(line) if text in line.raw else b""
+            partial = _row(line, has_end=has_ends) if holds(line.raw, text) else b""
             continue
         last = line.seq
-        if text in line.raw:
-            rows.append(row := _row(line))
+        if holds(line.raw, text):
+            rows.append(row := _row(line, has_end=has_ends))
             size += len(row)
             if size >= PAGE_BYTES:
                 break
@@ -187,7 +198,7 @@ def fresh_page(saved: SavedLog, first: int, wanted: LogQuery) -> Page:
     """Look at the log again and take lines from `first` on."""
     saved.refresh()
     lines = saved.lines(first=first, has_boots=wanted.has_boots)
-    return next_page(lines, wanted.text) or Page(b"", 0, b"")
+    return next_page(lines, wanted.text, has_ends=wanted.has_ends) or Page(b"", 0, b"")
 
 
 def last_complete(saved: SavedLog) -> int:
@@ -199,8 +210,9 @@ def last_complete(saved: SavedLog) -> int:
     return bounds[1] if newest is None or newest.is_complete else bounds[1] - 1
 
 
-def _row(line: Line) -> bytes:
-    return json.dumps(line_to_json(line), separators=(",", ":")).encode() + b"\n"
+def _row(line: Line, *, has_end: bool) -> bytes:
+    body = line_to_json(line, has_end=has_end)
+    return json.dumps(body, separators=(",", ":")).encode() + b"\n"
 
 
 def _search(
@@ -211,7 +223,7 @@ def _search(
     for low, high, may_be in log.stretches([text.lower()], first, last, reverse):
         if may_be:
             lines = log.lines(low, high, reverse=reverse, has_boots=query.has_boots)
-            yield from (line for line in lines if text in line.raw)
+            yield from (line for line in lines if holds(line.raw, text))
         looked_at += _READ if may_be else 1
         if looked_at >= _REST:
             looked_at = 0
@@ -253,8 +265,10 @@ def _range(log: SavedLog, query: LogQuery) -> tuple[int, int]:
     if query.since_utc_ns is not None:
         since = log.seq_at(query.since_utc_ns)
         first = last + 1 if since is None else max(first, since)
-    if query.until_utc_ns is not None and (after := log.seq_at(query.until_utc_ns + 1)) is not None:
-        last = min(last, after - 1)
+    if query.until_utc_ns is not None:
+        # Not up to the first line that is later: the clock may have been set back after that.
+        until = log.last_seq_at(query.until_utc_ns)
+        last = first - 1 if until is None else min(last, until)
     if query.boot is not None:
         boot_first, boot_last = _boot_range(log, query.boot)
         first = max(first, boot_first)

@@ -58,6 +58,7 @@ class Ring:
         self._dropped_bytes = 0  # by the loop
         self._settled_bytes = 0  # by the writer
         self._given_up_bytes = 0  # by the writer, part of the settled ones
+        self._lost_before_bytes = 0  # by an earlier run, at its end
         budget.rings.append(self)
 
     def remember(self, data: bytes) -> None:
@@ -83,7 +84,11 @@ class Ring:
     @property
     def lost_bytes(self) -> int:
         """Bytes that will never be in the log: they waited for too long."""
-        return self._dropped_bytes + self._given_up_bytes
+        return self._dropped_bytes + self._given_up_bytes + self._lost_before_bytes
+
+    def lost_before(self, lost_bytes: int) -> None:
+        """Count what an earlier run could not write at its end."""
+        self._lost_before_bytes += lost_bytes
 
     def put(self, item: Item) -> None:
         """Queue an item for the log."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -31,6 +32,9 @@ RESTORE_RAW = (
     RESTORE + b"\x1b(B\x1b[?1l\x1b>\x1b[?7h\x1b[4l"
     b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1004l"
 )
+_LEAVE_ALTERNATE = b"\x1b[?1049l"
+_ALTERNATE = re.compile(rb"\x1b\[\?(?:\d+;)*(?:1049|1047|47)(?:;\d+)*([hl])")
+_ALTERNATE_BYTES = 32  # of it at most; a longer one is not looked for
 _FRAME = "── {} ──"
 _LEAST_TITLE = 10  # columns of an incident's title
 _LEAST_MESSAGE = 20  # columns
@@ -55,7 +59,18 @@ class AttachedView:
         self._line = b""  # what the board has printed since its last line end
         self._scrollback = 0  # bytes of it still to come
         self._state = ""
+        self._was_up = False
+        self._end = b""  # of what was shown as it came
+        self._is_alternate = False  # the board has switched to the other screen, as vi does
         self.port = ""
+
+    @property
+    def restore(self) -> bytes:
+        """Return what puts the terminal back as the board should have left it."""
+        if self._filter is not None:
+            return RESTORE
+        # Not without need: it moves the cursor where nobody has saved one.
+        return (_LEAVE_ALTERNATE if self._is_alternate else b"") + RESTORE_RAW
 
     def board(self, data: bytes) -> None:
         """Show what the board prints."""
@@ -84,7 +99,7 @@ class AttachedView:
     def hello(self, hello: Json) -> None:
         """Show the header; what comes next is the scrollback."""
         port = port_from_json(hello["port"])
-        self.port, self._state = port.name, port.state
+        self.port, self._state, self._was_up = port.name, port.state, port.state == "up"
         for line in header_lines(port, hello, self._width(), time.time_ns()):
             self._show(line.encode(errors="replace") + b"\r\n")
         self._scrollback = hello["scrollback"]
@@ -126,6 +141,8 @@ class AttachedView:
                 room = self._width() - len(_FRAME.format(start + end))
                 yield start + shorten(safe(body["title"]), max(_LEAST_TITLE, room)) + end
             case "error":
+                if body["code"] == "not_found":
+                    self._state = "removed"
                 hint = f": {safe(body['hint'])}" if body["hint"] else ""
                 yield f"not done: {safe(body['message'])}{hint}"
 
@@ -134,7 +151,8 @@ class AttachedView:
             return
         was, self._state = self._state, port.state
         if port.state == "up":
-            yield f"{port.name} is {'up' if was == 'opening' else 'back'}"
+            yield f"{port.name} is {'back' if self._was_up or was != 'opening' else 'up'}"
+            self._was_up = True
         elif port.state != "opening":
             why = why_not_up(port)
             yield f"{port.name} is {port.state}{f': {why}' if why else ''}; this stays attached"
@@ -150,12 +168,20 @@ class AttachedView:
             self._filter.allow(allowed)
 
     def _print(self, data: bytes) -> None:
-        shown = data if self._filter is None else self._filter.feed(data)
+        shown = self._as_it_came(data) if self._filter is None else self._filter.feed(data)
         if not shown:
             return
         self._show(shown)
         end = max(shown.rfind(b"\n"), shown.rfind(b"\r")) + 1
         self._line = shown[end:] if end else (self._line + shown)[-_MAX_REPEATED - 1 :]
+
+    def _as_it_came(self, data: bytes) -> bytes:
+        """Return `data`; note which of the two screens it leaves the terminal on."""
+        seen = self._end + data
+        for match in _ALTERNATE.finditer(seen):
+            self._is_alternate = match[1] == b"h"
+        self._end = seen[-_ALTERNATE_BYTES:]
+        return data
 
 
 def header_lines(port: PortView, hello: Json, width: int, now_utc_ns: int) -> list[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from serialwatch.api.listen import ApiBindError, loopback
 from serialwatch.cli.config_init import init_config
 from serialwatch.cli.errors import WRONG_USE, CliError
 from serialwatch.cli.options import config_file, json_option, one_file
@@ -22,6 +24,7 @@ from serialwatch.config import (
     load_config,
 )
 from serialwatch.tomlfile import TomlError, TomlFile, read_toml
+from serialwatch_drivers.device import parse_device
 from serialwatch_drivers.find import find_opener
 from serialwatch_drivers.port import PortOpenError
 
@@ -119,9 +122,16 @@ def _beside(path: Path | None, loaded: Config) -> list[str]:
             find_opener(port.device)
         except PortOpenError as exc:
             told.append(f'{place}: port "{name}": {exc}')
+        if problem := _no_device(port.device):
+            told.append(f'{place}: port "{name}": {port.device}: {problem}')
         if isinstance(port.reset, ResetCommand):
             line = file.line_of("port", name, "reset")
             told += _no_program(f'{file.path}:{line}: port "{name}": reset', port.reset.command)
+    if loaded.api.listen:
+        try:
+            loopback(loaded.api.listen)
+        except ApiBindError as exc:
+            told.append(f"{file.path}:{file.line_of('api', 'listen')}: api.listen: {exc}")
     for number, notify in enumerate(loaded.notify):
         line = file.line_of("notify", number, "command")
         told += _no_program(f"{file.path}:{line}: notify.{number}.command", notify.command)
@@ -131,6 +141,16 @@ def _beside(path: Path | None, loaded: Config) -> list[str]:
 
         told += [f"{file.path}: {each}" for each in RuleBook().compile(loaded).port_problems]
     return told
+
+
+def _no_device(device: str) -> str:
+    """Return why nothing can be opened under this name, ever; "" if something may."""
+    name = parse_device(device)
+    if name.scheme == "tty" and not os.path.isabs(name.body):
+        return "a device is a whole path such as /dev/serial/by-id/… (doctor shows what there is)"
+    if name.scheme in ("command", "replay") and not name.body.strip():
+        return f"what to {'run' if name.scheme == 'command' else 'play'} is missing"
+    return ""
 
 
 def _no_program(place: str, command: Sequence[str]) -> list[str]:

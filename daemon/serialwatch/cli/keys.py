@@ -32,6 +32,9 @@ class Keys:
 
     def feed(self, data: bytes) -> list[Typed | Command]:
         """Return what `data` means, in order."""
+        if data and not self._held and PREFIX not in data and _TILDE not in data:
+            self._is_line_start = data[-1] in _ENTER  # a paste, nearly always
+            return [Typed(data)]
         found: list[Typed | Command] = []
         keys = bytearray()
         for byte in data:

@@ -19,8 +19,13 @@ class LogSource(Protocol):
     def lines(self, port: str, query: LogQuery) -> Iterator[Line]:
         """Return what `query` asks for, oldest first."""
 
-    def follow(self, port: str, first: int, text: bytes) -> Iterator[Line]:
+    def follow(
+        self, port: str, first: int, text: bytes, *, has_ends: bool = False
+    ) -> Iterator[Line]:
         """Return line `first` and all that come; an unfinished one again when it has grown."""
+
+    def problem(self, port: str) -> str:
+        """Return why what the port prints now is not in its log, "" if it is."""
 
 
 class DaemonLogs:
@@ -34,11 +39,22 @@ class DaemonLogs:
         parameters = _parameters(query)
         return map(line_from_json, self._daemon.rows(f"/v1/logs/{part(port)}", parameters))
 
-    def follow(self, port: str, first: int, text: bytes) -> Iterator[Line]:
+    def follow(
+        self, port: str, first: int, text: bytes, *, has_ends: bool = False
+    ) -> Iterator[Line]:
         """See LogSource."""
-        parameters = _parameters(LogQuery(first=first, text=text)) | {"follow": 1}
+        wanted = LogQuery(first=first, text=text, has_ends=has_ends)
+        parameters = _parameters(wanted) | {"follow": 1}
         yield from map(line_from_json, self._daemon.rows(f"/v1/logs/{part(port)}", parameters))
         raise CliError(f"the daemon at {self._daemon.path} has stopped")
+
+    def problem(self, port: str) -> str:
+        """See LogSource."""
+        for answer in self._daemon.rows("/v1/ports"):
+            for view in answer["ports"]:
+                if view["name"] == port:
+                    return str(view["log_problem"] or "")
+        return ""
 
 
 def line_from_json(row: Mapping[str, Any]) -> Line:
@@ -53,6 +69,7 @@ def line_from_json(row: Mapping[str, Any]) -> Line:
         last_utc_ns=utc_ns(row["last_at"]),
         mono_ns=0,
         is_complete=row["complete"],
+        end=row.get("end", "").encode(),
     )
 
 
@@ -68,4 +85,5 @@ def _parameters(query: LogQuery) -> dict[str, str | int | None]:
         "grep": query.text.decode("utf-8", errors="surrogateescape") or None,
         "marker": query.marker or None,
         "boots": None if query.has_boots else 0,
+        "ends": 1 if query.has_ends else None,
     }

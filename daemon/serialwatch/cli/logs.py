@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,13 +18,14 @@ from typing import TYPE_CHECKING
 import click
 
 from serialwatch.api.logs import LogQuery, line_to_json
-from serialwatch.cli.errors import CliError
+from serialwatch.cli.errors import CliError, tell
 from serialwatch.cli.escapes import line_text
-from serialwatch.cli.options import Number, json_option, socket_option
+from serialwatch.cli.options import PORT, Number, json_option, socket_option
 from serialwatch.cli.times import exact, local_now, parse_when
 from serialwatch.line import Line
 
 if TYPE_CHECKING:
+    from serialwatch.cli.log_search import LinePattern
     from serialwatch.cli.log_source import LogSource
 
 _UNASKED = 200  # lines that are shown if nothing says which
@@ -42,12 +44,12 @@ class Wanted:
 
 
 @click.command()
-@click.argument("ports", nargs=-1, metavar="PORT…")
+@click.argument("ports", nargs=-1, type=PORT, metavar="PORT…")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is printed now.")
 @click.option("-n", "newest", metavar="N", help="The last N lines, or all.")
 @click.option("--since", metavar="TIME", help="10m, 2h, 03:58, yesterday, 2026-06-22T03:58:12Z.")
 @click.option("--until", metavar="TIME", help="Likewise.")
-@click.option("--grep", "text", metavar="TEXT", help="Lines that hold TEXT.")
+@click.option("--grep", "text", metavar="TEXT", help="Lines that hold TEXT, as shown or printed.")
 @click.option("-E", "--regex", is_flag=True, help="TEXT is a regular expression.")
 @click.option(
     "--boot",
@@ -56,7 +58,7 @@ class Wanted:
 )
 @click.option("--marker", metavar="MARKER", help="From a marker on: its number, or its text.")
 @click.option("-t", "--timestamps", is_flag=True, help="Time and number of each line.")
-@click.option("--raw", is_flag=True, help="The bytes of each line as they came, escapes and all.")
+@click.option("--raw", is_flag=True, help="The bytes as they came: escapes, line ends and all.")
 @click.option(
     "--state",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -110,6 +112,7 @@ def logs(
         text=b"" if regex or not text else text.encode("utf-8", errors="surrogateescape"),
         marker=marker or "",
         has_boots=as_json,  # a line of text does not show it
+        has_ends=raw,
     )
     if base.since_utc_ns and base.until_utc_ns and base.since_utc_ns > base.until_utc_ns:
         raise click.UsageError(f"--since {since} is later than --until {until}")
@@ -124,17 +127,34 @@ def logs(
     )
     source = _source(state, socket)
     printer = _Printer([w.port for w in wanted], as_json=as_json, with_time=timestamps, is_raw=raw)
+    with ExitStack() as stack:
+        if choice.pattern is not None:
+            stack.enter_context(choice.pattern.limited())
+        _show(source, wanted, choice, printer, follow=follow)
+        if printer.count == 0 and not (follow or as_json):
+            tell(_nothing(ports, text, is_regex=regex))
+    return 0
+
+
+def _show(
+    source: LogSource,
+    wanted: Sequence[Wanted],
+    choice: _Choice,
+    printer: _Printer,
+    *,
+    follow: bool,
+) -> None:
     try:
         starts = [_next_seq(source, w.port) for w in wanted] if follow else [None] * len(wanted)
         printer.history(_history(source, wanted, starts, choice))
+        for each in dict.fromkeys(w.port for w in wanted if _has_no_end(w.query)):
+            if problem := source.problem(each):
+                tell(_stopped(each, problem))
         if follow:
-            printer.live(_live(source, wanted, starts, choice))
-        elif printer.count == 0 and not as_json:
-            click.echo(_nothing(ports, text, is_regex=regex), err=True)
+            printer.live(choice.of(_live(source, wanted, starts)))
     except KeyboardInterrupt:
         if not follow:  # that is the way to end -f
             raise
-    return 0
 
 
 def _source(state: Path | None, socket: str | None) -> LogSource:
@@ -154,13 +174,13 @@ class _Choice:
     """Which of the lines are shown."""
 
     limit: int | None  # the newest of each port; None: all
-    pattern: re.Pattern[bytes] | None
+    pattern: LinePattern | None
     is_brief: bool  # nobody asked for any
 
     def of(self, lines: Iterator[Line]) -> Iterator[Line]:
         """Return those that match."""
         pattern = self.pattern
-        return lines if pattern is None else (x for x in lines if pattern.search(x.raw))
+        return lines if pattern is None else filter(pattern.matches, lines)
 
 
 class _Printer:
@@ -199,7 +219,7 @@ class _Printer:
 
     def _write(self, line: Line) -> None:
         if self._is_raw:
-            sys.stdout.buffer.write(line.raw + (b"\n" if line.is_complete else b""))
+            sys.stdout.buffer.write(line.raw + line.end)
             return
         if self._as_json:
             sys.stdout.write(json.dumps(line_to_json(line)) + "\n")
@@ -248,11 +268,11 @@ def _history(
 
 
 def _live(
-    source: LogSource, wanted: Sequence[Wanted], starts: Sequence[int | None], choice: _Choice
+    source: LogSource, wanted: Sequence[Wanted], starts: Sequence[int | None]
 ) -> Iterator[Line]:
     """Return lines as they come, of several ports from a thread each."""
     follows = [
-        choice.of(source.follow(each.port, start or 1, each.query.text))
+        source.follow(each.port, start or 1, each.query.text, has_ends=each.query.has_ends)
         for each, start in zip(wanted, starts, strict=True)
     ]
     if len(follows) == 1:
@@ -308,7 +328,8 @@ def _limit(
         if not newest.isascii() or not newest.isdigit():
             raise click.UsageError(f"-n {newest}: must be a number of lines, or all")
         return min(int(newest), _FAR)
-    has_range = any(replace(w.query, text=b"", has_boots=True) != LogQuery() for w in wanted)
+    unlimited = [replace(w.query, text=b"", has_boots=True, has_ends=False) for w in wanted]
+    has_range = any(query != LogQuery() for query in unlimited)
     if has_range or (is_search and not follow):
         return None
     return _UNASKED_FOLLOWED if follow else _UNASKED
@@ -323,11 +344,25 @@ def _when(text: str | None, option: str) -> int | None:
         raise click.UsageError(f"{option}: {exc}") from exc
 
 
-def _pattern(text: str) -> re.Pattern[bytes]:
+def _pattern(text: str) -> LinePattern:
+    from serialwatch.cli.log_search import LinePattern
+
     try:
-        return re.compile(text.encode("utf-8", errors="surrogateescape"))
+        return LinePattern(re.compile(text.encode("utf-8", errors="surrogateescape")), text)
     except re.error as exc:
         raise click.UsageError(f"--grep {text}: not a regular expression: {exc}") from exc
+
+
+def _has_no_end(query: LogQuery) -> bool:
+    """Tell whether what is printed now is wanted, too."""
+    return query.last is None and query.until_utc_ns is None and query.boot in (None, 0)
+
+
+def _stopped(port: str, problem: str) -> str:
+    from serialwatch.spelling import show
+
+    told = show(problem.encode("utf-8", errors="backslashreplace"))
+    return f"{port}: what it prints now is not in its log: {told}"
 
 
 def _nothing(ports: Sequence[str], text: str | None, *, is_regex: bool) -> str:
@@ -335,5 +370,5 @@ def _nothing(ports: Sequence[str], text: str | None, *, is_regex: bool) -> str:
     if text is not None:
         has_case = not is_regex and text.lower() != text.upper()
         hint = "; `-E --grep '(?i)TEXT'` ignores upper and lower case" if has_case else ""
-        return f"serialwatch: no such line of {names}{hint}"
-    return f"serialwatch: nothing of {names} is there: its board has not printed, or not then"
+        return f"no such line of {names}{hint}"
+    return f"nothing of {names} is there: its board has not printed, or not then"

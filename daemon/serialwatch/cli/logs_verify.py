@@ -13,8 +13,9 @@ from serialwatch.cli.errors import CliError
 from serialwatch.cli.saved_logs import saved_ports, unreadable
 from serialwatch.cli.tables import counted, safe
 from serialwatch.config import Config, load_config, state_dir
-from serialwatch.store.log_check import CheckedFile, check_port, repair
+from serialwatch.store.log_check import CheckedFile, check_port
 from serialwatch.store.log_format import log_files
+from serialwatch.store.log_repair import repair
 from serialwatch.store.state_dir import StateBusy, StateError, StateLock, is_held
 from serialwatch.tomlfile import TomlError
 
@@ -25,7 +26,7 @@ def verify_logs(names: Sequence[str], state: Path | None, *, repair: bool, as_js
     """Check the logs of some ports, all if none are named; return 1 if one is not sound.
 
     Raises:
-        CliError: there is no such log, or it cannot be repaired.
+        CliError: there is no such log, or one cannot be read.
 
     """
     folder = state or _configured()
@@ -48,9 +49,17 @@ def verify_logs(names: Sequence[str], state: Path | None, *, repair: bool, as_js
             except StateError as exc:
                 raise CliError(str(exc)) from exc
         wrong = 0
+        failed: CliError | None = None
         for port in ports:
             checked = _checked(logs / port, port, is_live=is_live, is_repaired=repair)
-            wrong += _tell(port, checked, as_json=as_json)
+            try:
+                wrong += _tell(port, checked, as_json=as_json)
+            except CliError as exc:  # the others are looked at all the same
+                if failed is not None:
+                    click.echo(f"serialwatch: {failed}", err=True)
+                failed = exc
+    if failed is not None:
+        raise failed
     return 1 if wrong else 0
 
 
@@ -75,41 +84,52 @@ def _checked(
 def _mend(found: CheckedFile, port: str) -> str:
     if found.is_open:
         return "left alone: the daemon writes it"
-    if found.path not in log_files(found.path.parent):
+    if not _is_mendable(found):
         return "left alone: there is nothing to make it from"
     try:
         kept = repair(found.path, port)
     except OSError as exc:
-        raise CliError(f"{safe(found.path)}: the index cannot be written: {exc.strerror}") from exc
+        return f"not repaired: the index cannot be written: {exc.strerror}"
     return f"repaired: {kept} records kept, the rest made from the log"
+
+
+def _is_mendable(found: CheckedFile) -> bool:
+    """Tell whether there is a log from which an index can be made."""
+    return not found.is_unreadable and found.path in log_files(found.path.parent)
 
 
 def _tell(port: str, checked: Iterator[tuple[CheckedFile, str]], *, as_json: bool) -> int:
     """Write what was found; return how many files are not sound."""
-    files = size = wrong = 0
+    files = size = wrong = mendable = 0
     first = last = 0
     for found, done in checked:
         files += 1
         size += found.log_bytes
         first = first or found.first_seq
         last = max(last, found.last_seq)
-        wrong += bool(found.faults) and not done.startswith("repaired")
+        is_damaged = bool(found.faults) and not done.startswith("repaired")
+        wrong += is_damaged or bool(found.missing)
+        mendable += is_damaged and not done and not found.is_open and _is_mendable(found)
         if as_json:
             click.echo(json.dumps(_json(port, found, done)))
             continue
-        for fault in found.faults[:_MOST_FAULTS]:
+        faults = [*found.missing, *found.faults]
+        for fault in faults[:_MOST_FAULTS]:
             click.echo(f"{safe(found.path)}: {fault}")
-        if more := len(found.faults[_MOST_FAULTS:]):
+        if more := len(faults[_MOST_FAULTS:]):
             click.echo(f"{safe(found.path)}: and {more} more")
-        for note in found.notes if found.faults or "lost" in "".join(found.notes) else ():
+        for note in found.notes if faults or "lost" in "".join(found.notes) else ():
             click.echo(f"{safe(found.path)}: note: {note}")
         if done:
             click.echo(f"{safe(found.path)}: {done}")
     if not as_json:
         verdict = "sound" if not wrong else f"{wrong} of {counted(files, 'file')} not sound"
-        remedy = "; --repair makes their indexes anew" if wrong else ""
+        remedy = "; --repair makes their indexes anew" if mendable else ""
+        if 0 < mendable < wrong:
+            remedy = f"; --repair makes the indexes of {mendable} anew"
         lines = f"L{first} to L{last}" if last else "no line"
-        click.echo(f"{port}: {verdict}: {counted(files, 'file')}, {size:,} bytes, {lines}{remedy}")
+        told = f"{verdict}: {counted(files, 'file')}, {size:,} bytes, {lines}{remedy}"
+        click.echo(f"{safe(port)}: {told if files else 'no log files'}")
     return wrong
 
 
@@ -121,7 +141,7 @@ def _json(port: str, found: CheckedFile, done: str) -> dict[str, object]:
         "records": found.records,
         "first": found.first_seq,
         "last": found.last_seq,
-        "faults": found.faults,
+        "faults": [*found.missing, *found.faults],
         "notes": found.notes,
         "done": done,
     }

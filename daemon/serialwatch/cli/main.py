@@ -123,6 +123,9 @@ def main() -> None:
         # Whoever asks for a reload before the service can do it must not end it.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     _open_missing_streams()
+    for name in ("COLUMNS", "LINES"):  # 0, as some containers and editors have it: not known
+        if not os.environ.get(name, "1").strip("0"):
+            del os.environ[name]
     sys.exit(run_cli(sys.argv[1:]))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from serialwatch.api.logs import LogQuery, PlaceError, from_marker, select
 from serialwatch.cli.errors import CliError
 from serialwatch.line import Line
+from serialwatch.plain import holds
 from serialwatch.store.log_reader import PortLog
 
 LOOK_S = 0.2  # how often a saved log is looked at while it is followed
@@ -33,8 +34,10 @@ class SavedLogs:
         except OSError as exc:
             raise unreadable(self._folder / port, exc) from exc
 
-    def follow(self, port: str, first: int, text: bytes) -> Iterator[Line]:
-        """See log_source.LogSource."""
+    def follow(
+        self, port: str, first: int, text: bytes, *, has_ends: bool = False
+    ) -> Iterator[Line]:
+        """See log_source.LogSource; a line here always has its end."""
         saved = self._open(port)
         unfinished = b""
         while True:
@@ -45,12 +48,16 @@ class SavedLogs:
                     elif line.raw == unfinished:
                         continue
                     unfinished = b"" if line.is_complete else line.raw
-                    if text in line.raw:
+                    if holds(line.raw, text):
                         yield line
                 time.sleep(LOOK_S)
                 saved.refresh()
             except OSError as exc:
                 raise unreadable(self._folder / port, exc) from exc
+
+    def problem(self, port: str) -> str:
+        """See log_source.LogSource: whether a daemon writes here is not known."""
+        return ""
 
     def _open(self, port: str) -> PortLog:
         folder = self._folder / port

@@ -5,28 +5,96 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import signal
 import termios
 import threading
 import tty
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import pairwise
 
 _MAX_WAITING = 64 * 1024  # bytes not on the screen yet; then the daemon is not read either
 _PART = 4096  # bytes a write
 _LAST_WORDS_S = 1.0  # for what is still to be shown when we leave
+_WELL = b"."  # what the guard is told when all is well
+
+
+class RawKeys:
+    """A terminal that lets every key through as it is, Ctrl-C too."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._before = termios.tcgetattr(fd)
+
+    def set(self) -> None:
+        """Let every key through."""
+        tty.setraw(self._fd, termios.TCSANOW)
+
+    def restore(self) -> None:
+        """Put the terminal back."""
+        # TCSANOW: a screen that hangs must not keep the terminal in raw mode.
+        termios.tcsetattr(self._fd, termios.TCSANOW, self._before)
+
+    def suspend(self) -> None:
+        """Stop this process, as `kill -TSTP` asks for, with the terminal put back meanwhile."""
+        self.restore()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self.set()
 
 
 @contextmanager
-def raw_keys(fd: int) -> Iterator[None]:
-    """Let every key through as it is, Ctrl-C too; put the terminal back at the end."""
-    before = termios.tcgetattr(fd)
+def raw_keys(fd: int, restore: bytes) -> Iterator[RawKeys]:
+    """Let every key through; put the terminal back at the end, even if we are killed.
+
+    `restore` is written to the terminal in that case.
+    """
+    keys = RawKeys(fd)
     try:
-        tty.setraw(fd, termios.TCSANOW)
+        keys.set()
+        with guarded(fd, keys.restore, restore):
+            yield keys
+    finally:
+        keys.restore()
+
+
+@contextmanager
+def guarded(fd: int, restore: Callable[[], None], words: bytes) -> Iterator[None]:
+    """Let another process put the terminal back if this one dies within."""
+    watch, alive = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _guard(fd, watch, restore, words)
+        finally:
+            os._exit(0)
+    os.close(watch)
+    try:
         yield
     finally:
-        # TCSANOW: a screen that hangs must not keep the terminal in raw mode.
-        termios.tcsetattr(fd, termios.TCSANOW, before)
+        with suppress(BrokenPipeError):  # somebody has killed the guard
+            os.write(alive, _WELL)
+        os.close(alive)
+        with suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
+def _guard(fd: int, watch: int, restore: Callable[[], None], words: bytes) -> None:
+    """Wait until the process that we were split from ends; if it died, do what it cannot."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are meant for it
+    os.setsid()  # and what kills its whole group must not kill us
+    raw = termios.tcgetattr(fd)
+    # Nothing else may stay open here: the daemon would take its client for alive.
+    edges = (-1, *sorted((fd, watch)), os.sysconf("SC_OPEN_MAX"))
+    for low, high in pairwise(edges):
+        if low + 1 < high:  # of no descriptor at all it would make every one
+            os.closerange(low + 1, high)
+    if os.read(watch, 1) == _WELL or termios.tcgetattr(fd) != raw:
+        return  # it has put the terminal back, or the shell has
+    restore()
+    # Opened anew, for a terminal that is stopped must not hold us, nor the shell find it changed.
+    terminal = os.open(os.ttyname(fd), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    os.write(terminal, words)
 
 
 async def read_keys(fd: int) -> bytes:

@@ -24,6 +24,7 @@ from serialwatch.service.look_up import InThread, look_up
 from serialwatch.store import boots as boot_rows
 from serialwatch.store import ports as port_rows
 from serialwatch.store.database import Database, StoreError
+from serialwatch.store.log_left import left_behind
 from serialwatch.store.log_reader import PortLog
 from serialwatch.store.log_recovery import recover
 from serialwatch.store.log_writer import LogWriter
@@ -199,6 +200,12 @@ class Ports:
         """Give lines their numbers: from here on they are logged and searched."""
         for port in ports:
             name, device = port.config.name, port.config.device
+            left = await self._in_thread(partial(left_behind, self._log_dir / name))
+            if left is not None:
+                lost_bytes = left.gap.lost_bytes
+                log.warning("%s: the last run could not write %d bytes", name, lost_bytes)
+                port.ring.lost_before(lost_bytes)
+                port.reader.stats.lost_bytes["log"] = port.ring.lost_bytes
             logged = await self._in_thread(partial(recover, self._log_dir / name, name))
             find = partial(port_rows.find_port, name=name, device=device, logged_seq=logged)
             try:

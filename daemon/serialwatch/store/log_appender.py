@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,12 +26,15 @@ from serialwatch.store.log_format import (
 )
 from serialwatch.store.log_index import CLOCK_STEP_NS, POINT_EVERY_NS, Indexer
 from serialwatch.store.log_items import Chunk, Gap, Item, LogSource, NewFile, Note
+from serialwatch.store.log_left import Left, leave_behind, left_behind, take_up
+from serialwatch.store.log_recovery import last_seq_before
 
 LOOK_S = 1.0  # how often a file is looked for where it should be
 RETRY_S = 1.0  # between two tries on a disk that failed
 _SIZE_S = 10.0  # how often the size of a log is looked up
 _MAX_PARTS = 512  # of one writev; the kernel takes 1024
 _MAX_WRITE = 1024 * 1024  # bytes of one writev
+_MAX_UNTOLD = 8  # files that have ended and whose index the disk has not taken yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class LogAppender:
         self.source = source
         self.is_leaving = False
         self.is_gone = False
+        self.is_ended = False  # after the last write
+        self.left_bytes = 0  # that it could not write
         self._folder = folder
         self._boot_id = boot_id
         self._rotate_bytes = rotate_bytes
@@ -70,7 +76,8 @@ class LogAppender:
         self._retry_at_s = 0.0
         self._look_at_s = 0.0
         self._size_at_s = 0.0
-        self._is_ended = False
+        self._has_count = False  # of what is not written, for the next run
+        self._last_seq: int | None = None  # of the newest file that has ended, None: not looked up
 
     @property
     def problem(self) -> str:
@@ -89,10 +96,14 @@ class LogAppender:
         is_lost = any(seq in lines for lines in lost)
         return seq <= durable.last_seq and not is_lost
 
-    def write(self, now_s: float, *, is_last: bool) -> None:
-        """Write all there is; what the disk does not take stays in the source."""
+    def write(self, now_s: float, *, is_last: bool, gives_up: bool = True) -> None:
+        """Write all there is; what the disk does not take stays in the source.
+
+        If it `is_last` the file ends with that, once all is written or it `gives_up`.
+        """
+        gives_up = gives_up or self.is_leaving
         is_last = is_last or self.is_leaving
-        if self._is_ended or (now_s < self._retry_at_s and not is_last):
+        if self.is_ended or (now_s < self._retry_at_s and not is_last):
             return
         put_bytes = self.source.put_bytes
         items = self.source.take()
@@ -107,22 +118,25 @@ class LogAppender:
             if self._file is not None:
                 self._file.write_index()
         except OSError as exc:
-            self.source.put_back(items)
             self._failed(exc, now_s)
+            self._keep_count(items)
+            self.source.put_back(items)
         else:
             self._write_problem = ""
+            self._forget_count()
             if self._file is not None:
                 next_seq, last_seq = self._indexer.next_seq, self._indexer.last_seq
             else:
                 next_seq, last_seq = self._seq, self._seq - 1
             self._reached = _Reached(put_bytes, next_seq, last_seq)
-        if is_last:
+        if is_last and (gives_up or not self._write_problem):
+            self._give_up(self.source.take())
             self._end(Cut.STOP)
-            self._is_ended = True
+            self.is_ended = True
 
     def sync(self, now_s: float) -> None:
         """Bring to the disk what has been written, and close the files that are done."""
-        is_ended = self._is_ended
+        is_ended = self.is_ended
         reached = self._reached
         file = self._file  # before `_closed`: what leaves here is there
         files = [self._closed.popleft() for _ in range(len(self._closed))]
@@ -130,16 +144,21 @@ class LogAppender:
         if file is not None and file not in closed:
             files.append(file)
         problem = ""
+        untold: list[LogFile] = []
         for each in files:
+            is_told = each not in closed or each.is_told()
             try:
                 each.sync()
             except OSError as exc:
                 problem = f"{self._folder}: fsync failed: {exc.strerror}"
-            if each in closed:
+            if not is_told and not is_ended and len(untold) < _MAX_UNTOLD:
+                untold.append(each)
+            elif each in closed:
                 if each.is_unsafe:
                     first = max(each.first_seq, self._durable.next_seq)
                     self._unsafe.append(range(first, each.last_seq + 1))
                 each.close()
+        self._closed.extend(untold)
         if file is None or not file.is_unsafe:
             self._durable = reached
             self._sync_problem = problem
@@ -149,6 +168,56 @@ class LogAppender:
             self._size_at_s = now_s + _SIZE_S
             self.source.log_bytes = _size_of(self._folder)
         self.is_gone = is_ended
+
+    def _give_up(self, items: deque[Item]) -> None:
+        """Count what cannot be written any more, and keep the number for the next run."""
+        if not self._indexer.offset:
+            self._end(Cut.STOP)  # its file goes, and what that was to tell is told here
+        gap = self._lost(items)
+        if gap is None:
+            self._forget_count()
+            return
+        self.left_bytes = sum(len(item.data) for item in items if isinstance(item, Chunk))
+        self.source.settle(lost_bytes=self.left_bytes)
+        self._gaps.clear()
+        try:
+            self._look_back()
+            make_folder(self._folder)
+            if self._gaps:  # of an earlier run, which could not tell it
+                gap = replace(gap, lost_bytes=gap.lost_bytes + self._gaps[0].lost_bytes)
+            leave_behind(self._folder, Left(gap, is_all=True))
+        except OSError:
+            if self._file is not None:
+                self._note(self._file, gap)
+
+    def _keep_count(self, items: deque[Item]) -> None:
+        """Keep how much is not written, so that it is known even if we are killed."""
+        gap = self._lost(items)
+        if gap is None or self._last_seq is None:
+            self._forget_count()
+            return
+        with contextlib.suppress(OSError):
+            leave_behind(self._folder, Left(gap, is_all=False))
+            self._has_count = True
+
+    def _forget_count(self) -> None:
+        if self._has_count:
+            self._has_count = False
+            with contextlib.suppress(OSError):
+                take_up(self._folder)
+
+    def _lost(self, items: Iterable[Item]) -> Gap | None:
+        """Return what is missing if these items are never written, None if nothing is."""
+        lost = [
+            item
+            for item in (*self._gaps, *items)
+            if isinstance(item, Chunk) or (isinstance(item, Gap) and item.place is Place.LOG)
+        ]
+        sizes = [len(item.data) if isinstance(item, Chunk) else item.lost_bytes for item in lost]
+        if not any(sizes):
+            return None
+        first = lost[0]
+        return Gap(Place.LOG, sum(sizes), first.seq, first.mono_ns, first.utc_ns)
 
     def _write_next(self, items: deque[Item]) -> None:
         item = items[0]
@@ -211,17 +280,35 @@ class LogAppender:
         self._early.clear()
 
     def _create(self, utc_ns: int, seq: int) -> LogFile:
+        before_seq = self._look_back()
         make_folder(self._folder)
         while (path := self._folder / log_name(utc_ns, seq)).exists():
             utc_ns += 10**9  # nothing could be written to that one
         file = LogFile(path, seq)
         file.index_rest += pack_header(
-            Header(self.source.name, self._eol, seq, self._boot, self._boot_id)
+            Header(
+                self.source.name,
+                self._eol,
+                seq,
+                self._boot,
+                self._boot_id,
+                min(before_seq, seq - 1),
+            )
         )
         self._told = []
         self._file = file
         self._indexer = Indexer(self._eol, seq)
         return file
+
+    def _look_back(self) -> int:
+        """Return the last line of the file before; what an earlier run could not tell is told."""
+        if self._last_seq is None:
+            last_seq = last_seq_before(self._folder, self.source.name)
+            if (left := left_behind(self._folder)) is not None:
+                take_up(self._folder)
+                self._gaps.insert(0, left.gap)
+            self._last_seq = last_seq
+        return self._last_seq
 
     def _note(self, file: LogFile, item: Note | Gap) -> None:
         if not self._indexer.offset:
@@ -247,6 +334,7 @@ class LogAppender:
         start = first_line_start(chunk.data, indexer.filled, self._eol)
         if start == 0:
             # The new file first: as long as there is none, the old one is the place to go on.
+            self._last_seq = indexer.last_seq
             self._create(chunk.utc_ns, indexer.next_seq)
             if old.is_moved:
                 self._missing.append(range(old.first_seq, indexer.next_seq))
@@ -330,12 +418,15 @@ class LogAppender:
         except OSError:
             if not file.index_rest:
                 return  # it stays, and tells it
+            file.index_rest.clear()
         for item in self._told:
             is_end = isinstance(item, Gap) and item.place is Place.LOG
             (self._gaps if is_end else self._early).append(item)  # type: ignore[arg-type]
         self._told = []
 
     def _finish(self, file: LogFile, indexer: Indexer, why: Cut) -> None:
+        if indexer.offset:
+            self._last_seq = indexer.last_seq
         file.index_rest += pack_record(
             Kind.CUT,
             0,
@@ -346,8 +437,7 @@ class LogAppender:
             indexer.last_mono_ns,
         )
         file.is_dirty = True
-        with contextlib.suppress(OSError):  # whoever reads it can do without a torn end
-            file.write_index()
+        file.is_told()  # else it is tried again before it is closed
         self._closed.append(file)
 
     def _failed(self, exc: OSError, now_s: float) -> None:
@@ -355,9 +445,7 @@ class LogAppender:
         self._retry_at_s = now_s + RETRY_S
         if exc.errno not in (errno.ENOSPC, errno.EDQUOT) and self._file is not None:
             # The descriptor may be of no use for ever, e.g. if the disk was taken out.
-            self._seq = self._indexer.last_seq + 1
-            self._closed.append(self._file)
-            self._leave(self._file)
+            self._end(Cut.MOVED)
 
 
 def _first_chunk(items: deque[Item]) -> Chunk:

@@ -32,6 +32,17 @@ class LogFile:
         while self.index_rest:
             del self.index_rest[: os.write(self.index_fd, self.index_rest)]
 
+    def is_told(self) -> bool:
+        """Append the records that wait; return whether the disk took them."""
+        if not self.index_rest:
+            return True
+        try:
+            self.write_index()
+        except OSError:
+            return False
+        self.is_dirty = True
+        return True
+
     def sync(self) -> None:
         """Bring both files to the disk."""
         if not self.is_dirty:

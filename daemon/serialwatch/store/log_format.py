@@ -28,11 +28,13 @@ RECORD_BYTES = 40
 POINT_EVERY = 4096  # bytes of log from one POINT to the next, at most
 PAUSE_NS = 20_000_000  # the first byte after a pause so long has a POINT
 MAX_AUX = 2**32 - 1
+MAX_NUMBER = 2**63 - 1  # of a line or a boot: the database has no larger ones
 
-_HEADER = struct.Struct("<6sH32sB7xQQ16s48x")
+_HEADER = struct.Struct("<6sH32sB7xQQ16sQ40x")
 _RECORD = struct.Struct("<BBHIQQqq")
 _EOLS: tuple[Eol, ...] = ("lf", "cr")  # as numbered in the header
-_NAME = re.compile(r"\d{8}T\d{6}Z-(\d{12,})\.log")
+_NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-([0-9]{12,18})\.log")
+_YEARS = range(1970, 2262)  # nanoseconds of others do not fit into a record
 
 
 class Kind(IntEnum):
@@ -81,6 +83,7 @@ class Header:
     first_seq: int
     boot: int  # as known when the file was begun
     boot_id: bytes = bytes(16)  # of the kernel: monotonic times of one boot can be compared
+    before_seq: int = 0  # the last line of the file before it, 0 unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,7 @@ def pack_header(header: Header) -> bytes:
         header.first_seq,
         header.boot,
         header.boot_id,
+        header.before_seq,
     )
 
 
@@ -113,18 +117,25 @@ def unpack_header(data: bytes) -> Header | None:
     """Return the header that `data` begins with, None if there is none we understand."""
     if len(data) < HEADER_BYTES:
         return None
-    magic, version, port, eol, first_seq, boot, boot_id = _HEADER.unpack_from(data)
+    magic, version, port, eol, first_seq, boot, boot_id, before_seq = _HEADER.unpack_from(data)
     if magic != MAGIC or version != VERSION or eol >= len(_EOLS):
         return None
+    if max(first_seq, boot, before_seq) > MAX_NUMBER:
+        return None
     name = port.rstrip(b"\0").decode(errors="replace")
-    return Header(name, _EOLS[eol], first_seq, boot, boot_id)
+    return Header(name, _EOLS[eol], first_seq, boot, boot_id, before_seq)
 
 
 def pack_record(
     kind: Kind, flags: int, aux: int, offset: int, seq: int, utc_ns: int, mono_ns: int
 ) -> bytes:
-    """Return the 40 bytes; `aux` stops at its largest value."""
-    body = _RECORD.pack(kind, flags, 0, min(aux, MAX_AUX), offset, seq, utc_ns, mono_ns)
+    """Return the 40 bytes; what is too large or too small for its place stops at the limit."""
+    aux = min(aux, MAX_AUX)
+    try:
+        body = _RECORD.pack(kind, flags, 0, aux, offset, seq, utc_ns, mono_ns)
+    except struct.error:  # reckoned from times that were garbage
+        utc_ns, mono_ns = (min(max(ns, -(2**63)), 2**63 - 1) for ns in (utc_ns, mono_ns))
+        body = _RECORD.pack(kind, flags, 0, aux, offset, seq, utc_ns, mono_ns)
     return body[:2] + crc_hqx(body, 0xFFFF).to_bytes(2, "little") + body[4:]
 
 
@@ -156,9 +167,9 @@ def begun_utc_ns(path: Path) -> int:
     hour, minute, second = int(name[9:11]), int(name[11:13]), int(name[13:15])
     try:
         begun = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
-        return int(begun.timestamp()) * 10**9
     except ValueError:  # somebody has given it a name
         return 0
+    return int(begun.timestamp()) * 10**9 if year in _YEARS else 0
 
 
 def log_files(folder: Path) -> list[Path]:

@@ -79,6 +79,10 @@ class LogSource(Protocol):
     def lost_bytes(self) -> int:
         """Bytes that will never be in the log."""
 
+    @property
+    def unwritten_bytes(self) -> int:
+        """Bytes that wait for the writer or are in its hand."""
+
     def take(self) -> deque[Item]:
         """Return all items, oldest first. They count as unwritten until `settle`."""
 

@@ -161,6 +161,24 @@ class PortLog:
                         return seq
         return None
 
+    def last_seq_at(self, utc_ns: int) -> int | None:
+        """Return the last line whose first byte came at or before a time, None if all are later.
+
+        Where the wall clock was set, each stretch between is looked at by itself, newest first.
+        """
+        files = self._files
+        for first, stop in reversed(list(_runs(files))):
+            begin = bisect_right(files, utc_ns, first, stop, key=lambda file: file.begun_utc_ns) - 1
+            # The last file, and the one after: in these the clock may have been set back. The one
+            # before: the last bytes of it came in the second in which the next was begun.
+            near = {stop - 1, begin + 1, begin, begin - 1}.intersection(range(first, stop))
+            for index in sorted(near, reverse=True):
+                with contextlib.suppress(FileNotFoundError), files[index].open() as opened:
+                    seq = _last_seq_in(opened, utc_ns)
+                    if seq is not None:
+                        return seq
+        return None
+
     def boot_range(self, wanted: int) -> tuple[int, int | None] | None:
         """Return the first and the last line of a boot, None if it is not in the log.
 
@@ -281,6 +299,26 @@ def _seq_in(opened: OpenFile, utc_ns: int) -> int | None:
                 break
             if line.utc_ns >= utc_ns:
                 return line.seq
+    return None
+
+
+def _last_seq_in(opened: OpenFile, utc_ns: int) -> int | None:
+    """Return the last line of a file at or before a time, in the last stretch that has one."""
+    clocks = opened.clock_settings()
+    stretches = zip([0, *clocks], [*clocks, opened.record_count], strict=True)
+    for low, high in reversed(list(stretches)):
+        point = opened.last_point(lambda point: point.utc_ns <= utc_ns, low, high)
+        begun = opened.record(point) if point >= 0 else None
+        if begun is None and low:
+            continue
+        found = None
+        for line in opened.lines(opened.line_start(point), []):
+            if line.utc_ns <= utc_ns:
+                found = line.seq
+            elif begun is None or line.seq > begun.seq:
+                break
+        if found is not None:
+            return found
     return None
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
-from serialwatch.lines import Eol, Splitter
+from serialwatch.store.log_agreement import Agreement, place_of
 from serialwatch.store.log_format import (
     ESTIMATED,
     HEADER_BYTES,
@@ -22,16 +23,23 @@ from serialwatch.store.log_format import (
     first_seq_of,
     log_files,
     pack_header,
-    pack_record,
     unpack_header,
     unpack_record,
 )
 from serialwatch.store.log_index import Indexer
-from serialwatch.store.log_walk import LogWalk
+from serialwatch.store.log_items import Gap
+from serialwatch.store.log_left import Left, left_behind, take_up
+from serialwatch.store.log_repair import (
+    guessed_header,
+    is_head_of,
+    mended_index,
+    packed,
+    records_in,
+    replace_index,
+)
 
 log = logging.getLogger(__name__)
 
-_GUESS_BYTES = 64 * 1024
 _UNSYNCED_BYTES = 8 * 1024 * 1024  # more cannot be on its way to the disk when a PC crashes
 
 
@@ -39,17 +47,41 @@ def recover(folder: Path, port: str) -> int:
     """Repair the log of a port whose last run may have crashed; return the highest line number.
 
     0 if nothing was ever written. `folder` is the port's own. Only the newest files can be torn:
-    a writer begins one before it ends the one before. Blocks, for a second at most. What cannot be
-    repaired, on a disk that is read-only, stays as it is.
+    a writer begins one before it ends the one before. What a run could not write at its end gets
+    its place in the index. Blocks, for a second at most. What cannot be repaired, on a disk that is
+    read-only, stays as it is.
     """
     highest = 0
-    for path in log_files(folder)[-2:]:
+    files = log_files(folder)
+    for path in files[-2:]:
+        with suppress(OSError):
+            path.with_suffix(".idx.new").unlink(missing_ok=True)  # of a repair that crashed
+        left = left_behind(folder) if path == files[-1] else None
         try:
-            highest = max(highest, _recover_file(path, port))
+            highest = max(highest, _recover_file(path, port, left))
         except OSError as exc:
             highest = max(highest, first_seq_of(path) or 0)
             log.error("%s: cannot be read: %s", path, exc.strerror)
     return highest
+
+
+def last_seq_before(folder: Path, port: str) -> int:
+    """Return the last line of the newest file of a log, 0 if there is none. Blocks.
+
+    An index that has no end yet gets one: at the start the disk may have been full.
+    """
+    files = log_files(folder)
+    if not files:
+        return 0
+    try:
+        with files[-1].with_suffix(".idx").open("rb") as file:
+            at = file.seek(0, os.SEEK_END) - RECORD_BYTES
+            file.seek(max(at, 0))
+            end = unpack_record(file.read(RECORD_BYTES))
+    except OSError:
+        end = None
+    is_known = end is not None and end.kind is Kind.CUT and left_behind(folder) is None
+    return end.seq - 1 if end is not None and is_known else recover(folder, port)
 
 
 def rebuilt_index(path: Path, port: str) -> bytes:
@@ -57,93 +89,103 @@ def rebuilt_index(path: Path, port: str) -> bytes:
 
     Bytes are taken to have come evenly between the time in the log's name and its last change.
     """
-    first_seq = first_seq_of(path)
-    assert first_seq is not None
+    header = guessed_header(path, port)
     data = path.read_bytes()
-    head = data[:_GUESS_BYTES]
-    eol: Eol = "lf" if Splitter().cr_switch(head) is None else "cr"
-    header = pack_header(Header(port, eol, first_seq, boot=0))
     if not data:
-        return header
-    begun_ns = begun_utc_ns(path)
-    lasted_ns = max(path.stat().st_mtime_ns - begun_ns, 0)
-    indexer = Indexer(eol, first_seq, flags=ESTIMATED)
-    return header + indexer.add(data, 0, lasted_ns, begun_ns)
+        return pack_header(header)
+    changed_ns = path.stat().st_mtime_ns
+    begun_ns = begun_utc_ns(path) or changed_ns
+    indexer = Indexer(header.eol, header.first_seq, flags=ESTIMATED)
+    made = indexer.add(data, 0, max(changed_ns - begun_ns, 0), begun_ns)
+    return pack_header(header) + made
 
 
-def replace_index(path: Path, data: bytes) -> None:
-    """Put an index in the place of another one, on the disk before it has its name."""
-    fresh = path.with_suffix(".idx.new")
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
-    with open(fd, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(fd)
-    fresh.replace(path)
-
-
-def _recover_file(path: Path, port: str) -> int:
+def _recover_file(path: Path, port: str, left: Left | None) -> int:
     index_path = path.with_suffix(".idx")
     size = path.stat().st_size
     try:
         index = index_path.read_bytes()
     except FileNotFoundError:
         index = b""
-    header = unpack_header(index)
-    if header is None:
-        index = rebuilt_index(path, port)
-        header = unpack_header(index)
+    whole, header = _without_torn_end(index, size), unpack_header(index)
+    if header is None or not is_head_of(header, path, port) or not _is_right(path, header, whole):
+        whole, _ = mended_index(path, port, index, has_end=False)
+        header = unpack_header(whole)
         assert header is not None
-    whole = _without_wrong_end(path, header, _without_torn_end(index, size))
-    last = _last_of(whole, Kind.CUT, Kind.POINT)
-    if last is not None and last.kind is Kind.CUT:
-        return last.seq - 1  # it ended in order
-    indexer, records = _index_rest(path, header, whole, size)
-    try:
-        replace_index(index_path, whole + records)
-        _sync(path)
-    except OSError as exc:
-        log.warning("%s: not repaired: %s", index_path, exc.strerror)
-    return indexer.last_seq
+    at = _last_at(whole, Kind.CUT, Kind.POINT)
+    last = unpack_record(whole[at : at + RECORD_BYTES])
+    if last is not None and last.kind is Kind.CUT:  # it ended in order
+        last_seq = last.seq - 1
+        if left is not None:
+            whole = whole[:at] + packed([*_gaps(left, last), last])
+    else:
+        last_seq, whole = _with_end(path, header, whole, size, left)
+    if whole != index:
+        try:
+            replace_index(index_path, whole)
+            _sync(path)
+        except OSError as exc:
+            log.warning("%s: not repaired: %s", index_path, exc.strerror)
+            return last_seq
+    if left is not None:
+        take_up(path.parent)
+    return last_seq
 
 
-def _index_rest(path: Path, header: Header, index: bytes, size: int) -> tuple[Indexer, bytes]:
-    """Return the records that are missing behind `index`, and how the log ends."""
-    start = _last_of(index, Kind.POINT, flags=LINE_START)
-    last = _last_of(index, Kind.POINT)
+def _with_end(
+    path: Path, header: Header, index: bytes, size: int, left: Left | None
+) -> tuple[int, bytes]:
+    """Return the last line, and the index with what is missing behind it and how the log ends."""
+    at = _last_at(index, Kind.POINT)
+    last = unpack_record(index[at : at + RECORD_BYTES])
+    start_at = _last_at(index, Kind.POINT, flags=LINE_START)
+    start = unpack_record(index[start_at : start_at + RECORD_BYTES])
+    known = -1
     if start is None or last is None:
-        begun_ns = begun_utc_ns(path)
+        begun_ns = begun_utc_ns(path) or path.stat().st_mtime_ns
         start = last = Record(Kind.POINT, 0, 0, 0, header.first_seq, begun_ns, 0)
-        known = -1
+        index, notes = index[:HEADER_BYTES], index
     else:
         known = last.offset
+        index, notes = index[: at + RECORD_BYTES], bytes(HEADER_BYTES) + index[at + RECORD_BYTES :]
     with path.open("rb") as file:
         file.seek(start.offset)
         before = file.read(last.offset - start.offset)
         rest = file.read(size - last.offset)
     lasted_ns = max(path.stat().st_mtime_ns - last.utc_ns, 0)
     indexer = Indexer(header.eol, start.seq, start.offset, ESTIMATED)
-    made = b""
+    made = bytes(HEADER_BYTES)
     if before:
         made += indexer.add(before, last.mono_ns, last.mono_ns, last.utc_ns)
     if rest:
         made += indexer.add(rest, last.mono_ns, last.mono_ns + lasted_ns, last.utc_ns)
-    records = b"".join(
-        raw
-        for at in range(0, len(made), RECORD_BYTES)
-        if (record := unpack_record(raw := made[at : at + RECORD_BYTES])) is not None
-        and record.offset > known
-    )
-    ends = (size, indexer.last_seq + 1, last.utc_ns + lasted_ns, last.mono_ns + lasted_ns)
-    # What had been read and not yet written is lost with a crash; nobody knows how much it was.
-    gap = pack_record(Kind.GAP, Place.LOG, 0, *ends)
-    cut = pack_record(Kind.CUT, ESTIMATED, Cut.CRASH, *ends)
-    return indexer, records + gap + cut
+    records = [record for record in records_in(made) if record and record.offset > known]
+    records += [record for record in records_in(notes) if record and record.offset <= size]
+    utc_ns, mono_ns = last.utc_ns + lasted_ns, last.mono_ns + lasted_ns
+    end = Record(Kind.CUT, ESTIMATED, Cut.CRASH, size, indexer.last_seq + 1, utc_ns, mono_ns)
+    if left is not None and left.is_all:  # only its index could not say that it ended
+        end = replace(end, aux=Cut.STOP)
+    records = [*sorted(records, key=place_of), *_gaps(left, end), end]
+    return indexer.last_seq, index + packed(records)
+
+
+def _gaps(left: Left | None, end: Record) -> list[Record]:
+    """Return the records of what was lost behind the last byte of a log."""
+    gaps = [left.gap] if left is not None else []
+    if left is None or not left.is_all:
+        # What had been read and not yet written is lost with a crash; nobody knows how much it was.
+        gaps.append(Gap(Place.LOG, 0, end.seq, end.mono_ns, end.utc_ns))
+    return [
+        Record(
+            Kind.GAP, g.place, g.lost_bytes, end.offset, min(g.seq, end.seq), g.utc_ns, g.mono_ns
+        )
+        for g in gaps
+    ]
 
 
 def _without_torn_end(index: bytes, log_bytes: int) -> bytes:
     count = (len(index) - HEADER_BYTES) // RECORD_BYTES
-    while count:
+    while count > 0:
         end = HEADER_BYTES + count * RECORD_BYTES
         record = unpack_record(index[end - RECORD_BYTES : end])
         is_whole = record is not None and (
@@ -153,55 +195,35 @@ def _without_torn_end(index: bytes, log_bytes: int) -> bytes:
         if is_whole:
             break
         count -= 1
-    return index[: HEADER_BYTES + count * RECORD_BYTES]
+    return index[: HEADER_BYTES + max(count, 0) * RECORD_BYTES]
 
 
-def _without_wrong_end(path: Path, header: Header, index: bytes) -> bytes:
-    """Cut off what speaks of bytes that a crash of the PC has kept from the disk.
+def _is_right(path: Path, header: Header, index: bytes) -> bool:
+    """Tell whether the end of an index speaks of what a crash of the PC has left on the disk.
 
     A file may come back with its size, and zeros where its newest bytes should be. Lines are
     missing then, so that the last number tells whether the others need to be looked at.
     """
-    last = _last_of(index, Kind.CUT, Kind.POINT)
+    at = _last_at(index, Kind.CUT, Kind.POINT)
+    last = unpack_record(index[at : at + RECORD_BYTES])
     if last is None:
-        return index
-    begin, start = _start_up_to(index, last.offset - _UNSYNCED_BYTES)
-    if _agrees(path, header, start, [(0, last)]) is None:
-        return index
-    records = (
-        (at, record)
-        for at in range(begin, len(index), RECORD_BYTES)
-        if index[at] in (Kind.POINT, Kind.CUT)
-        and (record := unpack_record(index[at : at + RECORD_BYTES]))
-    )
-    return index[: _agrees(path, header, start, records)]
+        return True
+    start_at = _last_at(index, Kind.POINT, flags=LINE_START)
+    start = unpack_record(index[start_at : start_at + RECORD_BYTES])
+    early = _start_up_to(index, last.offset - _UNSYNCED_BYTES)
+    offset, seq = (early.offset, early.seq) if early is not None else (0, 0)
+    with Agreement(path, header, offset, seq) as agreement:
+        if start is not None and start_at != at and agreement.fault(start):
+            return False
+        return not agreement.fault(last)
 
 
-def _agrees(
-    path: Path, header: Header, start: Record | None, records: Iterable[tuple[int, Record]]
-) -> int | None:
-    """Return where the first record is that numbers a line as the log does not; None if all do."""
-    walk = LogWalk(path, header, start.offset, start.seq) if start else LogWalk(path, header)
-    try:
-        for at, record in records:
-            walk.go(walk.size if record.kind is Kind.CUT else record.offset)
-            if record.kind is Kind.CUT:
-                seq, is_start = walk.last_seq + 1, True
-            else:
-                seq, is_start = walk.line()
-            if record.seq != seq or (record.flags & LINE_START and not is_start):
-                return at
-    finally:
-        walk.close()
-    return None
+def _start_up_to(index: bytes, offset: int) -> Record | None:
+    """Return the last POINT up to an offset that begins a line, None if there is none.
 
-
-def _start_up_to(index: bytes, offset: int) -> tuple[int, Record | None]:
-    """Return place and content of the last POINT up to an offset that begins a line.
-
-    By bisection, for an index may have a million records; the first one and None if there is none.
+    By bisection, for an index may have a million records.
     """
-    found: tuple[int, Record | None] = (HEADER_BYTES, None)
+    found: Record | None = None
     low, high = 0, (len(index) - HEADER_BYTES) // RECORD_BYTES
     while low < high:
         middle = number = (low + high) // 2
@@ -215,18 +237,19 @@ def _start_up_to(index: bytes, offset: int) -> tuple[int, Record | None]:
             low = middle + 1
             continue
         if record.offset <= offset:
-            found, low = (at, record), middle + 1
+            found, low = record, middle + 1
         else:
             high = number
     return found
 
 
-def _last_of(index: bytes, *kinds: Kind, flags: int = 0) -> Record | None:
+def _last_at(index: bytes, *kinds: Kind, flags: int = 0) -> int:
+    """Return where the last record of some kinds begins; the end of the index if there is none."""
     for at in range(len(index) - RECORD_BYTES, HEADER_BYTES - 1, -RECORD_BYTES):
         record = unpack_record(index[at : at + RECORD_BYTES])
         if record is not None and record.kind in kinds and record.flags & flags == flags:
-            return record
-    return None
+            return at
+    return len(index)
 
 
 def _sync(path: Path) -> None:

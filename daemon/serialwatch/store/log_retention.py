@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 from serialwatch.store.log_format import log_files
@@ -18,8 +19,9 @@ def prune(folder: Path, keep_days: float, keep_bytes: int, now_utc_ns: int) -> i
 
     `folder` is that of all logs, or of one port: `keep_bytes` counts what is below it. Files go
     whole, with their index, the one longest unchanged first; the newest of a port stays for ever.
+    The files of one port go in the order of their lines, whatever a clock that was wrong has said.
     """
-    pairs = sorted(_pairs(folder), key=lambda pair: pair.changed_ns)
+    pairs = sorted(_pairs(folder, now_utc_ns), key=lambda pair: pair.changed_ns)
     size = sum(pair.size for pair in pairs)
     freed = 0
     for pair in pairs:
@@ -45,15 +47,28 @@ class _Pair:
     is_newest: bool  # of its port
 
 
-def _pairs(folder: Path) -> list[_Pair]:
+def _pairs(folder: Path, now_utc_ns: int) -> list[_Pair]:
     if not folder.is_dir():
         return []
     pairs: list[_Pair] = []
     for each in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
         files = log_files(each)
-        for path in files:
-            found = path.stat()
+        found = [path.stat() for path in files]
+        changes = _in_order([file.st_mtime_ns for file in found], now_utc_ns)
+        for path, file, changed_ns in zip(files, found, changes, strict=True):
             index = path.with_suffix(".idx")
-            size = found.st_size + (index.stat().st_size if index.exists() else 0)
-            pairs.append(_Pair(path, size, found.st_mtime_ns, path is files[-1]))
+            size = file.st_size + (index.stat().st_size if index.exists() else 0)
+            pairs.append(_Pair(path, size, changed_ns, path is files[-1]))
     return pairs
+
+
+def _in_order(changes: list[int], now_utc_ns: int) -> list[int]:
+    """Return when files were changed last that were written one after another.
+
+    A time still to come is as good as that of the next file, one before that of the file before
+    as good as that.
+    """
+    for at in range(len(changes) - 2, -1, -1):
+        if changes[at] > now_utc_ns:
+            changes[at] = min(changes[at], changes[at + 1])
+    return list(accumulate(changes, max))

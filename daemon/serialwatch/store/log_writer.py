@@ -26,6 +26,8 @@ GATHER_S = 0.02  # what comes within it is written together
 SYNC_S = 1.0
 SYNC_LIMIT_S = 2.0  # for `synced`
 STOP_LIMIT_S = 10.0
+LAST_TRIES_S = 2.0  # so long a disk that fails is tried again at the end
+LAST_RETRY_S = 0.1
 
 OnProblem = Callable[[str, str], None]  # port, what is wrong; "" when it is over
 
@@ -49,6 +51,7 @@ class LogWriter:
         self._hurry = threading.Event()  # somebody waits for it
         self._sync_now = threading.Event()
         self._is_stopping = False
+        self._last_try_s = 0.0  # time.monotonic() of it
         self._is_written = False  # after the last write
         self._waiters: list[_Waiter] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -77,6 +80,7 @@ class LogWriter:
         with contextlib.suppress(TimeoutError):
             await self._wait_for(lambda: port.is_gone or None)
         port.source.signal = None
+        _tell_left(name, port)
         self._ports = {other: p for other, p in self._ports.items() if other != name}
         self._told.pop(name, None)
 
@@ -90,6 +94,7 @@ class LogWriter:
         """Write and sync all that is there, end the files and the threads; 10 s at most."""
         if self._loop is None:
             return
+        self._last_try_s = time.monotonic() + LAST_TRIES_S
         self._is_stopping = True
         self._hurry.set()
         self._wake.set()
@@ -98,11 +103,16 @@ class LogWriter:
                 await self._has_ended.wait()
         except TimeoutError:
             log.error("the logs are not complete: the disk takes too long")
+            for name, port in self._ports.items():
+                if unwritten := port.source.unwritten_bytes:
+                    log.error("%s: the last %d bytes are not in the log", name, unwritten)
             return
         for thread in self._threads:
             thread.join()
         for name, port in self._ports.items():
-            if port.problem:
+            if port.left_bytes:
+                _tell_left(name, port)
+            elif port.problem:
                 log.error("%s: the log is not complete: %s", name, port.problem)
 
     async def synced(self, port: str, seq: int) -> bool:
@@ -153,20 +163,22 @@ class LogWriter:
     def _write_all(self) -> None:
         while not self._is_written:
             is_well = not any(port.problem for port in self._ports.values())
-            self._wake.wait(None if is_well else RETRY_S)
+            retry_s = LAST_RETRY_S if self._is_stopping else RETRY_S
+            self._wake.wait(None if is_well else retry_s)
             if not self._is_stopping:
                 self._hurry.wait(GATHER_S)
             is_last = self._is_stopping
+            gives_up = not is_last or time.monotonic() >= self._last_try_s
             is_hurried = self._hurry.is_set()
             self._hurry.clear()
             self._wake.clear()
             has_news = False
             for port in self._ports.values():
                 before = port.problem
-                port.write(time.monotonic(), is_last=is_last)
+                port.write(time.monotonic(), is_last=is_last, gives_up=gives_up)
                 has_news |= port.problem != before
-            self._is_written = is_last
-            if is_hurried or is_last or has_news:
+            self._is_written = is_last and all(port.is_ended for port in self._ports.values())
+            if is_hurried or self._is_written or has_news:
                 self._sync_now.set()
 
     def _sync_all(self) -> None:
@@ -185,6 +197,13 @@ class LogWriter:
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):  # the loop is closed, and with it whoever waited
             self._loop.call_soon_threadsafe(what)
+
+
+def _tell_left(name: str, port: LogAppender) -> None:
+    if port.left_bytes:
+        log.error(
+            "%s: the last %d bytes are not in the log: %s", name, port.left_bytes, port.problem
+        )
 
 
 @dataclass(frozen=True, slots=True)

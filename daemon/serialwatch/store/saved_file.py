@@ -13,6 +13,7 @@ from types import TracebackType
 
 from serialwatch.line import Line
 from serialwatch.lines import LINE
+from serialwatch.plain import plain
 from serialwatch.store.log_format import (
     HEADER_BYTES,
     LINE_START,
@@ -244,10 +245,17 @@ class OpenFile:
             yield begin, end
 
     def holds(self, start: LineStart, end: LineStart | None, words: Sequence[bytes]) -> bool:
-        """Return whether one of some lower-case words stands between two places."""
+        """Return whether one of some lower-case words stands, or is seen, between two places."""
         stop = self.file.log_bytes if end is None else end.offset
-        data = os.pread(self._log_fd, stop - start.offset, start.offset).lower()
-        return any(word in data for word in words)
+        data = os.pread(self._log_fd, stop - start.offset, start.offset)
+        lower = data.lower()
+        if any(word in lower for word in words):
+            return True
+        seen = plain(data)  # where a board colours parts of a line, its text is in pieces
+        if len(seen) == len(data):
+            return False
+        lower = seen.lower()
+        return any(word in lower for word in words)
 
     def _step_on(self, start: LineStart) -> LineStart | None:
         """Return a place some 64 KiB later, None if the file ends before."""
@@ -272,12 +280,23 @@ class OpenFile:
         clock = _Clock(self.records_from(start.index), self.file.begun_utc_ns)
         first_lines = [seq for seq, _ in boots]
         seq = start.seq
-        for at, end, raw, is_complete in self._scan(start.offset):
+        for at, end, data, is_complete in self._scan(start.offset):
+            raw = data.rstrip(b"\r\n")
             utc_ns, mono_ns = clock.at(at)
             last_utc_ns, _ = clock.at(end - 1)
             known = bisect_right(first_lines, seq)
             boot = boots[known - 1][1] if known else 0
-            yield Line(self.file.port, seq, raw, boot, utc_ns, last_utc_ns, mono_ns, is_complete)
+            yield Line(
+                self.file.port,
+                seq,
+                raw,
+                boot,
+                utc_ns,
+                last_utc_ns,
+                mono_ns,
+                is_complete,
+                data[len(raw) :],
+            )
             seq += 1
 
     def last_seq(self) -> int:
@@ -307,8 +326,11 @@ class OpenFile:
         record = self.record(index)
         if record is None or record.kind is not Kind.POINT:
             return None
-        # A crash of the host may leave an index that is longer than its log.
-        return record if record.offset < self.file.log_bytes else None
+        # A crash of the host may leave an index that is longer than its log. And no line is shorter
+        # than a byte: a number beyond that is garbage.
+        lines = record.seq - self.file.first_seq
+        is_right = record.offset < self.file.log_bytes and 0 <= lines <= record.offset
+        return record if is_right else None
 
     def _scan(self, offset: int) -> Iterator[tuple[int, int, bytes, bool]]:
         """Yield start, end, bytes and completeness of each line from the line start `offset` on."""
@@ -319,16 +341,17 @@ class OpenFile:
             block = os.pread(self._log_fd, want, at + len(rest)) if want > 0 else b""
             data = rest + block
             end = 0
-            for match in self._line.finditer(data):
+            # Not `finditer`: it would look for a line from each byte of an unfinished one.
+            while (match := self._line.match(data, end)) is not None:
                 if match.end() == len(data) and block and data[-1] != 10:
                     break  # more CRs or an LF may follow
-                end = match.end()
-                yield at + match.start(), at + end, match.group().rstrip(b"\r\n"), True
+                start, end = match.span()
+                yield at + start, at + end, match.group(), True
             rest, at = data[end:], at + end
             if not block:
                 break
         if rest:
-            yield at, at + len(rest), rest.rstrip(b"\r"), False
+            yield at, at + len(rest), rest, False
 
 
 def _is_up_to(offset: int, point: Record) -> bool:

@@ -368,11 +368,9 @@ class PortWatch:
             self._faults.passed(last - 1, at)
         if self._held:
             self._tell_start_if_due(last - 1)
-        there = [
-            *joint.ends.items(),
-            # These may say that all of it is to be ignored.
-            *(each for each in joint.others.items() if self._matcher.uses[each[0]].ignores),
-        ]
+        # Of the others some may say that all of it is to be ignored.
+        others = (each for each in joint.others.items() if self._matcher.uses[each[0]].ignores)
+        there = [*joint.ends.items(), *others]
         found = self._found(at, joint.text, joint.text, 0, there)
         self._recent.torn = joint.pieces - 1
         self._line(replace(found, more=joint.pieces - 1), joint.text, joint.offset)

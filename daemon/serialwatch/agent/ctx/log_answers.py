@@ -122,9 +122,12 @@ def _where(
     if ask.marker is not None:
         first = max(first, _marker(archive, ask))
     if ask.since is not None:
-        first = max(first, _seq_at(log, ask.since, now_utc_ns, last + 1))
+        since = log.seq_at(_moment(ask.since, now_utc_ns))
+        first = last + 1 if since is None else max(first, since)
     if ask.until is not None:
-        last = min(last, _seq_at(log, ask.until, now_utc_ns, last + 1) - 1)
+        # Not up to the first line that is later: the clock may have been set back after that.
+        until = log.last_seq_at(_moment(ask.until, now_utc_ns) - 1)
+        last = first - 1 if until is None else min(last, until)
     first = max(first, ask.first or 0)
     last = min(last, last if ask.last is None else ask.last)
     begins = (ask.first, ask.since, ask.boot, ask.marker)
@@ -163,13 +166,11 @@ def _marker(archive: Archive, ask: LogAsk) -> int:
     raise RefusedError("precondition", f"{ask.port} has no marker {ask.marker!r}")
 
 
-def _seq_at(log: LogView, when: str, now_utc_ns: int, beyond: int) -> int:
+def _moment(when: str, now_utc_ns: int) -> int:
     try:
-        at_ns = parse_since(when, now_utc_ns, utc_ns)
+        return parse_since(when, now_utc_ns, utc_ns)
     except ValueError:
         raise RefusedError("invalid_args", f"{when!r}: a date in ISO 8601, or -10m") from None
-    found = log.seq_at(at_ns)
-    return beyond if found is None else found
 
 
 def _filter(ask: LogAsk) -> LineFilter:

@@ -50,6 +50,9 @@ class LogView(Protocol):
     def seq_at(self, utc_ns: int) -> int | None:
         """Return the number of the first line at or after a time."""
 
+    def last_seq_at(self, utc_ns: int) -> int | None:
+        """Return the number of the last line at or before a time."""
+
     def boots(self) -> list[tuple[int, int, int]]:
         """Return (number, first line, UTC ns) of each boot, oldest first."""
 

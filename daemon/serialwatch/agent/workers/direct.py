@@ -103,6 +103,10 @@ class LineLog:
         """Return the number of the first line at or after a time."""
         return next((line.seq for line in self._lines if line.utc_ns >= utc_ns), None)
 
+    def last_seq_at(self, utc_ns: int) -> int | None:
+        """Return the number of the last line at or before a time."""
+        return next((line.seq for line in reversed(self._lines) if line.utc_ns <= utc_ns), None)
+
     def boots(self) -> list[tuple[int, int, int]]:
         """Return (number, first line, UTC ns) of each boot, oldest first."""
         found: dict[int, tuple[int, int, int]] = {}
