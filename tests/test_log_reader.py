@@ -512,6 +512,15 @@ def test_all_ports_share_the_room(tmp_path: Path) -> None:
     assert prune(tmp_path / "nothing", 1, 0, UTC_NS) == 0
 
 
+def test_of_a_port_that_is_gone_the_newest_goes_too_once_it_is_too_old(tmp_path: Path) -> None:
+    here, gone = (ten_files(tmp_path, name) for name in ("dut1", "gone"))
+
+    prune(tmp_path, 1000, 0, UTC_NS, {"dut1"})
+    assert (kept(here), kept(gone)) == ([901], [901])
+    prune(tmp_path, 5, 0, UTC_NS + 10**18, {"dut1"})
+    assert (kept(here), kept(gone)) == ([901], [])
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize(("first", "last"), [(1, 4000), (700, 3300), (1500, 1500)])
 def test_stretches_leave_out_only_lines_without_the_words(

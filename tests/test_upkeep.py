@@ -1,6 +1,6 @@
 from datetime import UTC, datetime, timedelta
 
-from serialwatch.service.upkeep import Upkeep
+from serialwatch.service.upkeep import FIRST_RUN, Upkeep
 
 
 async def nothing() -> None:
@@ -14,10 +14,13 @@ async def test_hourly_and_daily_jobs_are_planned() -> None:
         jobs = {job.name: job for job in upkeep._scheduler.get_jobs()}
 
         assert sorted(jobs) == ["memories", "retention"]
-        assert jobs["retention"].next_run_time - datetime.now(UTC) > timedelta(minutes=59)
-        assert (jobs["memories"].next_run_time.hour, jobs["memories"].next_run_time.minute) == (
-            3,
-            17,
+        for job in jobs.values():
+            assert timedelta(minutes=4) < job.next_run_time - datetime.now(UTC) <= FIRST_RUN
+        first = jobs["memories"].next_run_time
+        later = jobs["memories"].trigger.get_next_fire_time(first, first)
+        assert (later.hour, later.minute) == (3, 17)
+        assert jobs["retention"].trigger.get_next_fire_time(first, first) == first + timedelta(
+            hours=1
         )
     finally:
         upkeep.stop()

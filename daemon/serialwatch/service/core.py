@@ -626,18 +626,17 @@ class Service:
 
     async def _prune(self) -> None:
         keep = self._config.log
-        freed = 0
-        names = [port.config.name for port in self._ports]
-        for name in names:
-            freed += await self._in_renderer(
-                partial(
-                    prune,
-                    self._state / "log" / name,
-                    keep.keep_days,
-                    keep.keep_bytes // max(1, len(names)),
-                    time.time_ns(),
-                )
+        names = frozenset(port.config.name for port in self._ports)
+        freed = await self._in_renderer(
+            partial(
+                prune,
+                self._state / "log",
+                keep.keep_days,
+                keep.keep_bytes,
+                time.time_ns(),
+                names,
             )
+        )
         if freed:
             log.info("%d bytes of old logs were deleted", freed)
         await self._db.run(

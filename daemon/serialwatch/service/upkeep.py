@@ -2,14 +2,15 @@
 
 APScheduler follows the wall clock: after a step backwards its jobs stand still, after a step
 forwards they flood. So the plan is made anew at each step; everything finer than an hour runs on
-the daemon's own monotonic tick instead.
+the daemon's own monotonic tick instead. Each job also runs soon after the start: a PC that is
+started for each test, or off at night, would never come to it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.cron import CronTrigger
@@ -17,6 +18,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 log = logging.getLogger(__name__)
 
+FIRST_RUN = timedelta(minutes=5)  # after the start: by then what hurries is done
 STEP_S = 2.0  # a wall clock that moves so far against the monotonic one was set
 
 Job = Callable[[], Awaitable[None]]
@@ -37,14 +39,12 @@ class Upkeep:
             timezone=UTC,
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": 3600},
         )
-        for name, job in self._hourly.items():
-            scheduler.add_job(
-                _logged(name, job), IntervalTrigger(hours=1, timezone=UTC), id=name, name=name
-            )
-        for name, job in self._daily.items():
-            scheduler.add_job(
-                _logged(name, job), CronTrigger(hour=3, minute=17, timezone=UTC), id=name, name=name
-            )
+        every_hour = IntervalTrigger(hours=1, timezone=UTC)
+        every_night = CronTrigger(hour=3, minute=17, timezone=UTC)
+        first = datetime.now(UTC) + FIRST_RUN
+        for jobs, when in ((self._hourly, every_hour), (self._daily, every_night)):
+            for name, job in jobs.items():
+                scheduler.add_job(_logged(name, job), when, id=name, name=name, next_run_time=first)
         scheduler.start()
         self._scheduler = scheduler
 

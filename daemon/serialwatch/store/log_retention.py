@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -14,11 +15,18 @@ log = logging.getLogger(__name__)
 _DAY_NS = 86_400 * 10**9
 
 
-def prune(folder: Path, keep_days: float, keep_bytes: int, now_utc_ns: int) -> int:
+def prune(
+    folder: Path,
+    keep_days: float,
+    keep_bytes: int,
+    now_utc_ns: int,
+    ports: Collection[str] | None = None,
+) -> int:
     """Delete the oldest log files below `folder`; return how many bytes that freed.
 
     `folder` is that of all logs, or of one port: `keep_bytes` counts what is below it. Files go
-    whole, with their index, the one longest unchanged first; the newest of a port stays for ever.
+    whole, with their index, the one longest unchanged first; the newest of a port stays for ever,
+    but of a port that is none of `ports` (None: of no port) it goes when it is too old.
     The files of one port go in the order of their lines, whatever a clock that was wrong has said.
     """
     pairs = sorted(_pairs(folder, now_utc_ns), key=lambda pair: pair.changed_ns)
@@ -26,7 +34,8 @@ def prune(folder: Path, keep_days: float, keep_bytes: int, now_utc_ns: int) -> i
     freed = 0
     for pair in pairs:
         is_old = pair.changed_ns < now_utc_ns - keep_days * _DAY_NS
-        if pair.is_newest or not (is_old or size > keep_bytes):
+        is_last = pair.is_newest and (ports is None or pair.path.parent.name in ports or not is_old)
+        if is_last or not (is_old or size > keep_bytes):
             continue
         # The log last: an index without one would stay for ever.
         pair.path.with_suffix(".idx").unlink(missing_ok=True)
