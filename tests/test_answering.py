@@ -189,7 +189,7 @@ async def test_what_has_a_name_is_told_from_the_page_that_people_mean(
 
     panics, _ = await answered(core, ask(core, board, "what is a kernel panic?", 990))
     others = next(c for c in panics.conclusions if "other systems" in c.claim)
-    assert {"bsd/panic", "riot/panic", "zircon/panic"} == set(others.knowledge)
+    assert {"bsd/panic", "riot/panic", "tock/panic", "zircon/panic"} == set(others.knowledge)
     assert any(c.claim.startswith("A panic is the end of a story") for c in panics.conclusions)
 
 
