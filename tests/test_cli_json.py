@@ -50,7 +50,7 @@ def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     monkeypatch.setenv("SERIALWATCH_SOCKET", str(tmp_path / "sw"))
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr("serialwatch.config.SYSTEM_CONFIG", tmp_path / "etc/serialwatch.toml")
+    monkeypatch.setattr("serialwatch.config_file.SYSTEM_CONFIG", tmp_path / "etc/serialwatch.toml")
     monkeypatch.setattr("sys.stdin", open("/dev/null"))  # noqa: SIM115 -- closed below
     return Cli(tmp_path / "sw", capsys)
 

@@ -25,7 +25,7 @@ from serialwatch.cli.main import cli as cli_group
 def nobody_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Let no daemon and no configuration be there."""
     monkeypatch.setenv("SERIALWATCH_SOCKET", str(tmp_path / "sw"))
-    monkeypatch.setattr(module, "SYSTEM_DIR", tmp_path / "etc")
+    monkeypatch.setattr("serialwatch.config_file.SYSTEM_CONFIG", tmp_path / "etc/serialwatch.toml")
     return tmp_path / "etc"
 
 

@@ -11,8 +11,8 @@ from serialwatch.config import (
     load_config,
     run_dir,
     state_dir,
-    system_config,
 )
+from serialwatch.config_file import system_config
 from serialwatch.tomlfile import TomlError
 from test_bundled import denied_below
 
@@ -32,7 +32,7 @@ def problems(tmp_path: Path, text: str) -> list[str]:
 def test_no_file_and_one_named_port_is_enough(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("serialwatch.config.SYSTEM_CONFIG", tmp_path / "none.toml")
+    monkeypatch.setattr("serialwatch.config_file.SYSTEM_CONFIG", tmp_path / "none.toml")
 
     config = load_config(None, ["dut1=/dev/ttyUSB0"])
 
@@ -46,7 +46,7 @@ def test_a_system_file_that_is_not_for_us_stops_only_the_system(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, uid: int, is_read: bool
 ) -> None:
     path = tmp_path / "serialwatch.toml"
-    monkeypatch.setattr("serialwatch.config.SYSTEM_CONFIG", path)
+    monkeypatch.setattr("serialwatch.config_file.SYSTEM_CONFIG", path)
     monkeypatch.setattr(Path, "stat", denied_below(tmp_path, Path.stat))
     monkeypatch.setattr("os.geteuid", lambda: uid)
     monkeypatch.delenv("STATE_DIRECTORY", raising=False)

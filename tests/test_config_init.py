@@ -156,7 +156,7 @@ def test_it_goes_where_run_looks_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli, uid: int
 ) -> None:
     system = tmp_path / "etc/serialwatch.toml"
-    monkeypatch.setattr("serialwatch.config.SYSTEM_CONFIG", system)
+    monkeypatch.setattr("serialwatch.config_file.SYSTEM_CONFIG", system)
     monkeypatch.setattr("os.geteuid", lambda: uid)
     monkeypatch.delenv("STATE_DIRECTORY", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "own"))
@@ -174,7 +174,7 @@ def test_a_users_own_configuration_goes_before_the_systems(
     system, own = tmp_path / "etc/serialwatch.toml", tmp_path / "serialwatch/serialwatch.toml"
     system.parent.mkdir()
     system.write_text("[log]\nkeep_days = 7\n")
-    monkeypatch.setattr("serialwatch.config.SYSTEM_CONFIG", system)
+    monkeypatch.setattr("serialwatch.config_file.SYSTEM_CONFIG", system)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.delenv("STATE_DIRECTORY", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

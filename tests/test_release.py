@@ -269,17 +269,8 @@ def test_a_killed_client_gives_the_port_back_only_when_its_command_has_ended(
     process = flashing_from(daemon, reading)
     process.kill()
     process.wait()
-    watch = Watch(cable, daemon)
-    daemon.post("/v1/ports/dut1/mark", {"text": "the client is dead"})
-    daemon.post("/v1/ports/dut1/mark", {"text": "and its command is not"})
-    watch.end()
-    state = state_of(daemon)
-    os.write(writing, b"0\n")
-    daemon.wait_for(lambda: state_of(daemon) == "up", "port")
-    for fd in (reading, writing):
-        os.close(fd)
 
-    assert (watch.opened, state) == (0, "released")
+    assert seen_until_it_ends(daemon, cable, (reading, writing)) == (0, "released")
 
 
 @pytest.mark.parametrize("first", ["daemon", "client"])
@@ -300,17 +291,24 @@ def test_a_command_alone_keeps_its_port_when_daemon_and_client_are_killed(
     daemon.start()
     if first == "daemon":
         kill_client()
+
+    assert seen_until_it_ends(daemon, cable, (reading, writing)) == (0, "released")
+
+
+def seen_until_it_ends(
+    daemon: RunningDaemon, cable: Cable, pipe: tuple[int, int]
+) -> tuple[int, str]:
+    """Return how often the port was seen open while a command had it, and its state then."""
     watch = Watch(cable, daemon)
-    daemon.post("/v1/ports/dut1/mark", {"text": "both were killed"})
-    daemon.post("/v1/ports/dut1/mark", {"text": "and the command was not"})
+    daemon.post("/v1/ports/dut1/mark", {"text": "who released it is dead"})
+    daemon.post("/v1/ports/dut1/mark", {"text": "and the command is not"})
     watch.end()
     state = state_of(daemon)
-    os.write(writing, b"0\n")
+    os.write(pipe[1], b"0\n")
     daemon.wait_for(lambda: state_of(daemon) == "up", "port")
-    for fd in (reading, writing):
+    for fd in pipe:
         os.close(fd)
-
-    assert (watch.opened, state) == (0, "released")
+    return watch.opened, state
 
 
 def lent_to(daemon: RunningDaemon) -> list[int]:

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 
+from serialwatch.config_file import found_config, is_system
 from serialwatch.tomlfile import TomlError, TomlFile, read_toml
 
-SYSTEM_CONFIG = Path("/etc/serialwatch/serialwatch.toml")
 LINKS = Path("/dev/serial")  # udev's stable names of ttys
 MAX_PORT_NAME = 32  # characters
 PORT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
@@ -293,36 +293,9 @@ def load_config(path: Path | None, ports: Sequence[str] = ()) -> Config:
     return _with_names(config, named)
 
 
-def found_config() -> Path | None:
-    """Return the file that is read if none is named: the user's own, else the system's, or none."""
-    usual = usual_config()
-    return usual if usual != SYSTEM_CONFIG and usual.exists() else system_config()
-
-
-def usual_config() -> Path:
-    """Return where the configuration belongs: the system's place for root, else the user's own."""
-    if is_system():
-        return SYSTEM_CONFIG
-    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(home) / "serialwatch" / SYSTEM_CONFIG.name
-
-
-def system_config() -> Path | None:
-    """Return the system's file, None if there is none or it is not for us."""
-    try:
-        return SYSTEM_CONFIG if SYSTEM_CONFIG.exists() else None
-    except PermissionError:  # people who have a daemon of their own; the system's must read it
-        return SYSTEM_CONFIG if is_system() else None
-
-
 def config_to_json(config: Config) -> dict[str, Any]:
     """Return the configuration as plain data, in the shape of the file."""
     return {name: _plain(getattr(config, name)) for name in _TABLES}
-
-
-def is_system() -> bool:
-    """Tell whether this is the machine's daemon, started by root or by systemd, or a user's own."""
-    return os.geteuid() == 0 or "STATE_DIRECTORY" in os.environ
 
 
 def state_dir(config: Config) -> Path:

@@ -19,14 +19,8 @@ from serialwatch.agent.models.spending import Caps, day_of
 from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
 from serialwatch.cli.options import json_option
 from serialwatch.cli.tables import amount, console, safe, say
-from serialwatch.config import (
-    Config,
-    config_to_json,
-    found_config,
-    load_config,
-    state_dir,
-    usual_config,
-)
+from serialwatch.config import Config, config_to_json, load_config, state_dir
+from serialwatch.config_file import found_config, usual_config
 from serialwatch.store.database import StoreError
 from serialwatch.store.read import read_once
 from serialwatch.store.spending import SpendingRow, load_spending

@@ -20,9 +20,9 @@ from serialwatch.config import (
     PortConfig,
     ResetCommand,
     config_to_json,
-    found_config,
     load_config,
 )
+from serialwatch.config_file import found_config
 from serialwatch.tomlfile import TomlError, TomlFile, read_toml
 from serialwatch_drivers.device import parse_device
 from serialwatch_drivers.find import find_opener

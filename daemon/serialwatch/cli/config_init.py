@@ -16,7 +16,8 @@ from serialwatch.bundled import bundled_dir
 from serialwatch.cli.errors import CliError
 from serialwatch.cli.options import config_file, json_option, one_file
 from serialwatch.cli.tables import safe, say
-from serialwatch.config import Config, found_config, usual_config
+from serialwatch.config import Config
+from serialwatch.config_file import found_config, usual_config
 from serialwatch.doctor.machine import Machine, text
 from serialwatch.whole_file import write_whole
 from serialwatch_drivers.claims import claim_of

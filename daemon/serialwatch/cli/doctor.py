@@ -17,7 +17,8 @@ from serialwatch.cli.client import socket_places
 from serialwatch.cli.errors import FAULT
 from serialwatch.cli.options import json_option
 from serialwatch.cli.tables import console, safe, width_of, wrapped
-from serialwatch.config import Config, found_config, load_config, state_dir
+from serialwatch.config import Config, load_config, state_dir
+from serialwatch.config_file import found_config
 from serialwatch.doctor import ports, system
 from serialwatch.doctor.machine import Finding, Machine
 from serialwatch.tomlfile import TomlError

@@ -17,7 +17,8 @@ from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
 from serialwatch.cli.install_steps import Step, Tree, has_systemd, link, refuse, run
 from serialwatch.cli.options import json_option
 from serialwatch.cli.tables import console, counted, safe, width_of, wrapped
-from serialwatch.config import SYSTEM_CONFIG, Config, load_config, state_dir, usual_config
+from serialwatch.config import Config, load_config, state_dir
+from serialwatch.config_file import SYSTEM_CONFIG, usual_config
 from serialwatch.store.state_dir import is_held
 from serialwatch.tomlfile import TomlError
 

@@ -15,7 +15,8 @@ import click
 from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
 from serialwatch.cli.options import config_file, json_option, one_file
 from serialwatch.cli.tables import console, safe, width_of, wrapped
-from serialwatch.config import NotifyConfig, found_config, load_config, usual_config
+from serialwatch.config import NotifyConfig, load_config
+from serialwatch.config_file import found_config, usual_config
 from serialwatch.notify.command import tell
 from serialwatch.records import Report
 from serialwatch.tomlfile import TomlError

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import tomllib
 from contextlib import closing
-from pathlib import Path
 
-from serialwatch.bundled import SYSTEM_DIR
 from serialwatch.cli.client import find_daemon
 from serialwatch.cli.row_answer import RowAnswer
+from serialwatch.config_file import found_config
 
 LIMIT_S = 0.5  # for the daemon: somebody has pressed Tab
-_NAME = "serialwatch.toml"
 
 
 def port_names(named: str | None) -> list[str]:
@@ -38,12 +35,9 @@ def _of_daemon(named: str | None) -> list[str]:
 
 def _of_config() -> list[str]:
     # Not by load_config, which takes half a second to import.
-    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    own = [] if os.geteuid() == 0 else [Path(home) / "serialwatch" / _NAME]
-    for path in (*own, SYSTEM_DIR / _NAME):
-        try:
-            ports = tomllib.loads(path.read_text(encoding="utf-8")).get("port")
-        except (OSError, ValueError):
-            continue
-        return list(ports) if isinstance(ports, dict) else []
-    return []
+    path = found_config()
+    try:
+        ports = tomllib.loads(path.read_text(encoding="utf-8-sig")).get("port") if path else None
+    except (OSError, ValueError):
+        return []
+    return list(ports) if isinstance(ports, dict) else []

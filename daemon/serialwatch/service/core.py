@@ -21,7 +21,8 @@ from serialwatch.api.caller import policy_of_this_process
 from serialwatch.api.listen import ApiBindError, refuse_served
 from serialwatch.api.server import ApiPlaces, ApiServer
 from serialwatch.bundled import search_path
-from serialwatch.config import Config, PortConfig, config_to_json, is_system, run_dir, state_dir
+from serialwatch.config import Config, PortConfig, config_to_json, run_dir, state_dir
+from serialwatch.config_file import is_system
 from serialwatch.metrics import Metrics, PortNumbers
 from serialwatch.notify.command import CommandNotifier, Notification
 from serialwatch.records import Hit, IncidentChange, Marker, Report
