@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from serialwatch.seconds import until_next
 from serialwatch.service import pulse as pulse_module
 from serialwatch.service.pulse import Pulse
 
@@ -44,3 +45,10 @@ async def test_a_calm_wait_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> No
     async with asyncio.timeout(10):
         for _ in range(3):
             assert await pulse.next(is_calm=True) >= 0.0
+
+
+@pytest.mark.parametrize(
+    ("now_s", "left_s"), [(7.0, 1.0), (7.25, 0.75), (7.75, 0.25), (7.95, 1.05), (7.9999999, 1.0)]
+)
+def test_what_is_done_each_second_is_done_in_the_same_moment(now_s: float, left_s: float) -> None:
+    assert until_next(1.0, now_s) == pytest.approx(left_s, abs=1e-6)

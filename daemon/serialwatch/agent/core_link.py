@@ -8,6 +8,7 @@ import itertools
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from serialwatch.seconds import until_next
 from serialwatch.wire import Json, pack, receive
 
 ASK_LIMIT_S = 30.0
@@ -84,7 +85,7 @@ class CoreLink:
                 await self._send({"kind": "beat"})
             except ConnectionError:
                 return
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(until_next(BEAT_S, asyncio.get_running_loop().time()))
 
     async def close(self) -> None:
         """Close the socket."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from serialwatch.seconds import until_next
 from serialwatch_drivers.device import parse_device
 from serialwatch_drivers.identity import (
     DEV,
@@ -307,7 +308,7 @@ class _Rounds:
         self._loop = loop
         self._watches: dict[_Watch, None] = {}
         self._asker = _Asker(loop)
-        self._timer = loop.call_later(IDENTITY_S, self._each_second)
+        self._timer = self._next()
         self.is_over = False
 
     def add(self, watch: _Watch) -> None:
@@ -323,8 +324,12 @@ class _Rounds:
             self._timer.cancel()
             self._asker.end()
 
+    def _next(self) -> asyncio.TimerHandle:
+        now_s = self._loop.time()
+        return self._loop.call_at(now_s + until_next(IDENTITY_S, now_s), self._each_second)
+
     def _each_second(self) -> None:
-        self._timer = self._loop.call_later(IDENTITY_S, self._each_second)
+        self._timer = self._next()
         if self._asker.hangs:
             self._asker.leave()
             self._asker = _Asker(self._loop)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from serialwatch.seconds import until_next
 from serialwatch.store.database import StoreError
 from serialwatch.wire import Json, pack, receive
 
@@ -109,7 +110,7 @@ class AgentLink:
     async def _watch(self, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(1)
+            await asyncio.sleep(until_next(BEAT_S / 10, loop.time()))
             if loop.time() - self.last_beat_s > BEAT_S:
                 raise AgentHungError(f"the agent was silent for {BEAT_S:.0f} s")
             if writer.transport.get_write_buffer_size() > MAX_BACKLOG:

@@ -26,6 +26,7 @@ from serialwatch.config_file import is_system
 from serialwatch.metrics import Metrics, PortNumbers
 from serialwatch.notify.command import CommandNotifier, Notification
 from serialwatch.records import Hit, IncidentChange, Marker, Report
+from serialwatch.seconds import until_next
 from serialwatch.service import systemd
 from serialwatch.service.agent_desk import AgentDesk
 from serialwatch.service.agent_link import AgentHungError
@@ -404,7 +405,7 @@ class Service:
         loop = asyncio.get_running_loop()
         watchdog_s = systemd.watchdog_s()
         while True:
-            await asyncio.sleep(SECOND_S)
+            await asyncio.sleep(until_next(SECOND_S, loop.time()))
             self._faults.store_positions()
             self._faults.count_open()
             await self._desk.store_logged()
@@ -495,8 +496,10 @@ class Service:
     async def _watch_rules(self) -> None:
         """Take over packs that were changed, added or deleted."""
         await self._is_started.wait()
+        loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(RULES_SETTLE_S if self._rules.is_changing else SECOND_S)
+            wait_s = until_next(SECOND_S, loop.time())
+            await asyncio.sleep(RULES_SETTLE_S if self._rules.is_changing else wait_s)
             async with self._reloading:
                 if await self._in_compiler(self._rules.has_changed):
                     await self._take_over_rules()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from serialwatch.seconds import until_next
+
 TICK_S = 0.05
 CALM_TICK_S = 1.0
 
@@ -22,7 +24,7 @@ class Pulse:
             due_s = self._due_s = max(self._due_s + TICK_S, loop.time())
             await asyncio.sleep(due_s - loop.time())
             return max(0.0, loop.time() - due_s)
-        due_s = max(self._due_s + CALM_TICK_S, loop.time())
+        due_s = loop.time() + until_next(CALM_TICK_S, loop.time())
         calm = self._calm = loop.create_future()
         timer = loop.call_at(due_s, self.hurry)
         try:

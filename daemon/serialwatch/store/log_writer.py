@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from serialwatch.seconds import until_next
 from serialwatch.store.log_appender import RETRY_S, LogAppender
 from serialwatch.store.log_format import kernel_boot_id
 from serialwatch.store.log_items import LogSource
@@ -185,12 +186,14 @@ class LogWriter:
         assert self._loop is not None
         is_last = False
         while not is_last:
-            self._sync_now.wait(SYNC_S)
+            self._sync_now.wait(until_next(SYNC_S, time.monotonic()))
             self._sync_now.clear()
             is_last = self._is_written
             for port in self._ports.values():
                 port.sync(time.monotonic())
-            self._tell(self._answer)
+            problems = {name: port.problem for name, port in self._ports.items() if port.problem}
+            if self._waiters or problems != self._told:
+                self._tell(self._answer)
         self._tell(self._has_ended.set)
 
     def _tell(self, what: Callable[[], None]) -> None:
