@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import itemgetter
+from typing import Literal
 
+from live_port import cut
 from serialwatch.bundled import bundled_dir
-from serialwatch.lines import Eol, Splitter
+from serialwatch.lines import Splitter
 from serialwatch.records import BlockEnd, Boot, Finding, Hit, Lines, Ready
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.rules import load_rules, parse_rules
@@ -23,6 +27,8 @@ from serialwatch.triggers.watch import PortWatch
 
 CHUNKINGS_PER_STREAM = 40
 NOW_NS = 5_000_000_000
+
+Feeds = tuple[tuple[tuple[bytes, int], ...], bytes]  # lines and their count, and the rest
 
 # What consoles print and what lines make of it, in pieces; not all of them end a line.
 PIECES = (
@@ -242,10 +248,18 @@ def run_stream(matcher: Matcher, seed: int, chunkings: int) -> tuple[int, str]:
     """Compare so many chunkings of one stream; return its findings and what was wrong, or ""."""
     rng = random.Random(seed)
     stream = random_stream(rng)
-    eol: Eol = "cr" if seed % 8 == 7 else "lf"
-    expected = findings_of(matcher, [stream], eol)
+    eol: Literal["auto", "lf", "cr"] = "cr" if seed % 8 == 7 else "lf"
+    if seed % 8 == 6:
+        eol, stream = "auto", _with_crs(rng, stream)
+    whole = feeds(eol, [stream])
+    expected = findings_of(matcher, whole)
+    tried = {whole}
     for number in range(chunkings):
-        found = findings_of(matcher, chunks(rng, stream), eol)
+        fed = feeds(eol, chunks(rng, stream))
+        if fed in tried:
+            continue
+        tried.add(fed)
+        found = findings_of(matcher, fed)
         if found != expected:
             told = "\n".join(_difference(expected, found))
             return len(expected), f"seed {seed}, chunking {number}, stream {stream!r}:\n{told}"
@@ -263,6 +277,13 @@ def random_stream(rng: random.Random) -> bytes:
     return bytes(stream)
 
 
+def _with_crs(rng: random.Random, stream: bytes) -> bytes:
+    """Return the stream with CRs alone for the ends of its lines, or of a part of them."""
+    crs = re.sub(rb"\r*\n", b"\r", stream)
+    at = rng.choice((0, 0, rng.randrange(len(stream) + 1)))
+    return stream[:at] + crs * rng.choice((1, 1, 1, 20)) + stream[at:] * rng.choice((0, 0, 1))
+
+
 def chunks(rng: random.Random, stream: bytes) -> list[bytes]:
     """Cut the stream at random places; now and then into single bytes."""
     if rng.random() < 0.01:
@@ -271,18 +292,26 @@ def chunks(rng: random.Random, stream: bytes) -> list[bytes]:
     return [stream[a:b] for a, b in itertools.pairwise(cuts) if a < b]
 
 
-def findings_of(matcher: Matcher, parts: list[bytes], eol: Eol) -> list[Finding]:
-    """Return what a port's watch finds in the parts of a stream that came at one time."""
-    watch = PortWatch("fuzz", matcher)
+def feeds(eol: Literal["auto", "lf", "cr"], parts: list[bytes]) -> Feeds:
+    """Return what a splitter makes of the parts of a stream: that is all a watch sees of them."""
+    if eol == "auto":
+        lines, rest = cut(parts)
+        return tuple((block.text, block.count) for block in lines), rest
     splitter = Splitter(eol)
+    fed = tuple(filter(itemgetter(1), map(splitter.feed, parts)))
+    return fed, splitter.partial()
+
+
+def findings_of(matcher: Matcher, fed: Feeds) -> list[Finding]:
+    """Return what a port's watch finds in lines and a rest that came at one time."""
+    watch = PortWatch("fuzz", matcher)
+    texts, rest = fed
     found: list[Finding] = []
     seq = 1
-    for part in parts:
-        text, count = splitter.feed(part)
-        if count:
-            found += watch.fed(Lines(seq, count, text, NOW_NS, NOW_NS))
-            seq += count
-    if rest := splitter.partial():
+    for text, count in texts:
+        found += watch.fed(Lines(seq, count, text, NOW_NS, NOW_NS))
+        seq += count
+    if rest:
         found += watch.partial(seq, rest, NOW_NS, NOW_NS)
     return found + watch.lost(NOW_NS)
 

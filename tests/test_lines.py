@@ -7,7 +7,8 @@ import random
 import pytest
 
 from log_feed import chunked, console
-from serialwatch.lines import AUTO_CR_AFTER, LINE, MAX_LINE, Eol, Splitter, first_line_start
+from serialwatch.lines import LINE, MAX_LINE, Eol, Splitter, first_line_start
+from serialwatch.redraws import AUTO_CR_AFTER
 
 
 def split(data: bytes, eol: Eol = "lf") -> tuple[list[bytes], bytes]:
@@ -71,24 +72,26 @@ def test_a_mebibyte_without_an_end_loses_nothing_and_is_not_kept() -> None:
 def test_a_console_of_crs_alone_is_told_by_what_follows_a_cr_after_4_kib() -> None:
     bar = b"\r#" * (AUTO_CR_AFTER // 2)
 
-    assert Splitter().cr_switch(bar) is None
-    assert Splitter().cr_switch(bar + b"\r") is None
-    assert Splitter().cr_switch(bar + b"\r#") == AUTO_CR_AFTER + 1
-    assert Splitter().cr_switch(bar + b"###\r\r#") == AUTO_CR_AFTER + 5
-    assert Splitter().cr_switch(bar[1:] + b"\r#") == AUTO_CR_AFTER
-    assert Splitter().cr_switch(bar + b"\r\r\n##") is None
-    assert Splitter().cr_switch(bar[:-2] + b"\n" + bar) is None
-    assert Splitter().cr_switch(b"#" * 5000 + b"\r\n") is None
-    assert Splitter().cr_switch(b"#" * 5000 + b"\r#") == 5001
-    assert Splitter("cr").cr_switch(bar + b"\r#") is None
+    assert Splitter().turn(bar) is None
+    assert Splitter().turn(bar + b"\r") is None
+    assert Splitter().turn(bar + b"\r#") == AUTO_CR_AFTER + 1
+    assert Splitter().turn(bar + b"###\r\r#") == AUTO_CR_AFTER + 5
+    assert Splitter().turn(bar[1:] + b"\r#") == AUTO_CR_AFTER
+    assert Splitter().turn(bar + b"\r\r\n##") is None
+    assert Splitter().turn(bar[:-2] + b"\n" + bar) is None
+    assert Splitter().turn(b"#" * 5000 + b"\r\n") is None
+    assert Splitter().turn(b"#" * 5000 + b"\r#") == 5001
+    assert Splitter("cr").turn(bar + b"\r#") is None
 
 
 def test_a_cr_at_the_end_of_a_chunk_is_judged_with_the_next() -> None:
-    splitter = Splitter()
-    splitter.feed(b"#" * 5000 + b"\r")
+    for end, turn in ((b"\n", None), (b"#\n", 0)):
+        splitter = Splitter()
+        for part in (b"#" * 5000, b"\r"):
+            assert splitter.turn(part) is None
+            splitter.feed(part)
 
-    assert splitter.cr_switch(b"\n" + b"x" * 5000) is None
-    assert splitter.cr_switch(b"#\n" + b"x" * 5000) == 0
+        assert splitter.turn(end + b"x" * 5000) == turn
 
 
 def _by_bytes(data: bytes, eol: Eol) -> tuple[list[bytes], bytes, list[int]]:
@@ -176,11 +179,11 @@ def test_no_chunking_changes_where_a_cr_console_is_found_out() -> None:
     rng = random.Random(4)
     for _ in range(50):
         data = console(rng)
-        wanted = Splitter().cr_switch(data)
+        wanted = Splitter().turn(data)
         splitter = Splitter()
         at, got = 0, None
         for chunk in chunked(rng, data):
-            found = splitter.cr_switch(chunk)
+            found = splitter.turn(chunk)
             if found is not None:
                 got = at + found
                 break

@@ -240,20 +240,6 @@ async def test_a_mebibyte_without_an_end_is_cut_and_complete(bench: Bench, cable
     assert bench.heard.lines == dict.fromkeys(range(1, 65), b"x" * MAX_LINE)
 
 
-async def test_a_console_of_crs_gets_a_new_file_and_lines(bench: Bench, cable: Cable) -> None:
-    cable.prints(b"old line\r" * 400)
-    await bench.has_bytes(3600)
-    assert bench.heard.lines == {}
-    cable.prints(b"old line\r" * 100 + b"next\r")
-    await bench.has_line(b"next")
-
-    lines = list(bench.heard.lines.values())
-    assert lines[0].startswith(b"old line\rold line\r")
-    assert lines[1:] == [b"old line"] * (len(lines) - 2) + [b"next"]
-    files = [(i.why, i.eol, i.seq) for i in bench.queued() if isinstance(i, NewFile)]
-    assert files == [(Cut.STOP, "lf", 1), (Cut.EOL, "cr", 2)]
-
-
 async def test_live_lines_and_saved_lines_are_the_same(cable: Cable, tmp_path: Path) -> None:
     rng = random.Random(15)
     writer = LogWriter(tmp_path / "log", lambda port, problem: None, rotate_bytes=50_000)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from serialwatch.redraws import AUTO_CR_AFTER, LOOK_AFTER, Redraws
+
 Eol = Literal["lf", "cr"]
 
 MAX_LINE = 16 * 1024  # bytes; longer lines are cut, each piece has its own number
-AUTO_CR_AFTER = 4 * 1024  # bytes with CRs and no LF: this console ends its lines with CR
+YOUNG_BYTES = 16 * 1024  # of a port that was opened: the parts of a line that begins in them count
+AUTO_LF_AFTER = 4  # lines that end with LF, one after the other: it was no console of CRs
 
 # One line with its end. What no pattern matches at the end of a log is the unfinished line. The
 # bytes without the end are `match.group().rstrip(b"\r\n")`.
@@ -19,8 +22,9 @@ LINE: dict[Eol, re.Pattern[bytes]] = {
     ),
 }
 _REST_OF_END = re.compile(rb"\r*+\n?+")
-_BEHIND_CR = re.compile(rb"\r(?=[^\r\n])")
 _CR_END = re.compile(rb"\r++\n?+|\n")
+_LONE_CR = re.compile(rb"\r(?=[^\r\n])")
+_LONE_CR_OR_LF = re.compile(rb"\r(?=[^\r\n])|[^\r\n]\r*+\n")
 
 
 class Splitter:
@@ -29,13 +33,24 @@ class Splitter:
     With `eol` "lf", LF ends a line and all CRs directly before it belong to the end. With "cr", a
     run of CRs ends a line, an LF directly after it belongs to the end, and a lone LF ends one too.
     A line of `MAX_LINE` bytes is cut there; CRs and one LF right after the cut go with the piece.
+
+    On an "auto" console ask `turn` what the bytes say of its line ends.
     """
 
-    def __init__(self, eol: Eol = "lf") -> None:
+    def __init__(self, eol: Eol = "lf", turns: int = 0) -> None:
+        """Begin at the start of a line; `turns`: so often the console turned out to be another."""
         self.eol: Eol = eol
+        self._turns = turns or int(eol == "cr")
         self._tail: list[bytes] = []  # the unfinished line
         self._tail_bytes = 0
         self._is_in_end = False  # the last line is complete, more CRs or an LF may belong to it
+        # What `turn` has seen: with "lf" the unfinished line, with "cr" how the newest lines ended.
+        self._is_first = not self._turns  # no LF has come yet
+        self._young_bytes = 0 if self._turns else YOUNG_BYTES  # still to come
+        self._is_old = False  # no line will be young
+        self._redraws: Redraws | None = None  # None: the line is short as yet
+        self._lf_lines = 0
+        self._open_end = b""  # of a line whose end is not all there: its last byte, a CR
 
     @classmethod
     def resumed(cls, eol: Eol, filled: int) -> Splitter:
@@ -79,40 +94,81 @@ class Splitter:
         text = b"".join(self._cut(data))
         return text, text.count(b"\n")
 
-    def cr_switch(self, data: bytes) -> int | None:
-        """Return after how many bytes of `data` an "auto" console turns out to end lines by CR.
+    @property
+    def is_in_first_line(self) -> bool:
+        """Whether nothing that `turn` has seen has ended a line with LF."""
+        return self._is_first
 
-        That is where a line of `AUTO_CR_AFTER` bytes or more goes on behind a CR with something
-        else than CR or LF. None (nearly always): not within `data`. Ask before `feed`; feed only
-        up to there, then go on with a new splitter of `eol` "cr".
+    def turn(self, data: bytes) -> int | None:
+        """Return after how many bytes of `data` an "auto" console turns out to end lines otherwise.
+
+        None (nearly always): not within `data`. Ask once for all that is fed, before `feed`; feed
+        only up to there, then go on with `turned`.
         """
-        size = len(data)
-        if self.eol == "cr" or self._tail_bytes + size <= AUTO_CR_AFTER:
-            return None
-        if size <= AUTO_CR_AFTER and data.find(b"\n", 0, AUTO_CR_AFTER - self._tail_bytes) >= 0:
-            return None  # the line ends in time, and what follows is shorter
-        is_after_cr = bool(self._tail) and self._tail[-1].endswith(b"\r")
-        if not is_after_cr and b"\r" not in data:
-            return None
-        # Where the current line starts, seen from `data`.
-        start = _end_of_end(data, 0) if self._is_in_end else -self._tail_bytes
-        while start + AUTO_CR_AFTER < size:
-            at = max(start + AUTO_CR_AFTER, 0)
-            lf = data.rfind(b"\n", max(start, 0), at)
-            if lf >= 0:  # every line up to here was short
-                start = lf + 1
-                continue
-            limit = min(start + MAX_LINE, size)
-            lf = data.find(b"\n", at, limit)
-            stop = lf if lf >= 0 else limit
-            if at == 0 and is_after_cr and data[0] not in b"\r\n":
-                return 0
-            goes_on = _BEHIND_CR.search(data, max(at - 1, 0), stop)
-            if goes_on is not None:
-                return goes_on.end()
-            if stop == size:
+        if self.eol == "cr":
+            return self._turn_to_lf(data)
+        if self._is_old and self._redraws is None:
+            size, tail_bytes = len(data), self._tail_bytes
+            if tail_bytes + size <= AUTO_CR_AFTER:
                 return None
+            in_time = max(AUTO_CR_AFTER - tail_bytes, 0)
+            if size <= AUTO_CR_AFTER and data.find(b"\n", 0, in_time) >= 0:
+                return None  # the line ends in time, and what follows is shorter
+        return self._turn_to_cr(data)
+
+    def turned(self) -> Splitter:
+        """Return a splitter for a console of the other line ends."""
+        return Splitter("cr" if self.eol == "lf" else "lf", self._turns + 1)
+
+    def _turn_to_cr(self, data: bytes) -> int | None:
+        """Find where the parts of a line, see `Redraws`, turn out to be lines."""
+        size = len(data)
+        # Where the current line starts, seen from `data`, and where lines are no longer young.
+        start = _end_of_end(data, 0) if self._is_in_end else -self._tail_bytes
+        old = self._young_bytes
+        self._is_old = not self._is_first and start >= old
+        self._young_bytes = -MAX_LINE if self._is_old else old - size
+        redraws, self._redraws = self._redraws, None
+        while start < size:
+            if not self._is_first:
+                look_after = LOOK_AFTER if start < old else AUTO_CR_AFTER
+                if start + look_after >= size:
+                    break
+                lf = data.rfind(b"\n", max(start, 0), max(start + look_after, 0))
+                if lf >= 0:  # every line up to here was short
+                    start, redraws = lf + 1, None
+                    continue
+            if redraws is None:
+                redraws = Redraws(is_first=self._is_first, only_by_size=start >= old)
+                if start < 0:
+                    redraws.turn(self.partial())
+            limit = min(start + MAX_LINE, size)
+            lf = data.find(b"\n", max(start, 0), limit)
+            stop = lf if lf >= 0 else limit
+            turn = redraws.turn(data[max(start, 0) : stop])
+            if turn is not None:
+                return max(start, 0) + turn
+            if stop == size and stop < start + MAX_LINE:
+                self._redraws = redraws
+                break
+            self._is_first, redraws = False, None
             start = lf + 1 if lf >= 0 else _end_of_end(data, stop)
+        return None
+
+    def _turn_to_lf(self, data: bytes) -> int | None:
+        """Find where LF has ended so many lines, without a CR between, that CR ended none."""
+        seen = self._open_end + data
+        if b"\n" not in data:
+            if _LONE_CR.search(seen):
+                self._lf_lines = 0
+        else:
+            for match in _LONE_CR_OR_LF.finditer(seen):
+                self._lf_lines = self._lf_lines + 1 if match.group().endswith(b"\n") else 0
+                if self._lf_lines == AUTO_LF_AFTER ** ((self._turns + 1) // 2):
+                    return match.end() - len(self._open_end)
+        text = seen.rstrip(b"\r")
+        has_text = bool(text) and not text.endswith(b"\n")
+        self._open_end = (b"x" if has_text else b"") + (b"\r" if text != seen else b"")
         return None
 
     def _keep(self, data: bytes) -> None:

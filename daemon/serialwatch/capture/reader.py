@@ -41,6 +41,9 @@ FULL_READ = 4095  # bytes: the kernel's line discipline holds no more; others ar
 GATHER_BYTES = 32 * 1024  # full reads are put together up to so many,
 GATHER_S = 0.005  # and for so long: each costs as much as its bytes do
 PARTIAL_NS = 100_000_000  # an unfinished line is shown when it stands still for so long
+# So long the first bytes may keep it open how the lines of a file end: a kill loses them.
+UNTOLD_NS = 50_000_000
+UNTOLD_CR_NS = 250_000_000  # where CRs are among them: three lines at 9600 bit/s
 FIRST_WAIT_S = 0.25  # before the next try to open; doubles up to the last
 BUSY_WAIT_S = 1.0  # the first wait if another program has the port: it will not be done at once
 LAST_WAIT_S = 5.0
@@ -121,6 +124,9 @@ class Reader:
         self._sysfs = sysfs
         self._dev = dev
         self._splitter = Splitter(self._eol)
+        # The first chunks of a file, while LF has ended no line and none is on its way to the log:
+        # if CR ends the lines, these can still be cut into them. None: it is too late for that.
+        self._first: list[Chunk] | None = self._no_first()
         self._last_mono_ns = 0  # of the last byte
         self._last_utc_ns = 0
         self._gathered: list[bytes] = []  # full reads
@@ -195,11 +201,14 @@ class Reader:
         for item in early:
             if isinstance(item, Chunk):
                 self._number(item, self._requeue)
-            elif isinstance(item, NewFile):
+                continue
+            self._let_go(self._requeue)
+            if isinstance(item, NewFile):
                 self._close_line()
                 self._ring.requeue([self._new_file(item.why)])
             else:
                 self._ring.requeue([replace(item, seq=self.next_seq)])
+        self._let_go(self._requeue)
 
     def go_on_from(self, earlier: Reader) -> None:
         """Give lines the numbers after those of a reader that has ended, and count on."""
@@ -213,9 +222,15 @@ class Reader:
 
     def tick(self, mono_ns: int) -> None:
         """Hand on an unfinished line that stands still. Call it every 20 to 50 ms."""
+        if self._first:
+            limit_ns = UNTOLD_CR_NS if self._may_be_several() else UNTOLD_NS
+            if mono_ns - self._first[0].mono_ns >= limit_ns:
+                self._let_go(self._ring.put)
         size = self._splitter.partial_bytes
         shown = (self.next_seq, size)
-        if size and mono_ns - self._last_mono_ns >= PARTIAL_NS and shown != self._shown:
+        is_still = bool(size) and mono_ns - self._last_mono_ns >= PARTIAL_NS
+        if is_still and shown != self._shown and not self._may_be_several():
+            self._let_go(self._ring.put)  # what is shown is in the log
             self._shown = shown
             self._sink.on_partial(
                 self, self.next_seq, self.partial(), self._last_mono_ns, self._last_utc_ns
@@ -313,24 +328,40 @@ class Reader:
             self._fail(exc)
 
     def _number(self, chunk: Chunk, queue: Callable[[Item], None]) -> None:
-        splitter = self._splitter
-        if self._is_auto and (at := splitter.cr_switch(chunk.data)) is not None:
+        if self._is_auto:
+            while (at := self._splitter.turn(chunk.data)) is not None:  # hardly ever
+                self._turn(chunk, at, queue)
+        if chunk.data:
+            self._number_part(chunk, queue)
+
+    def _turn(self, chunk: Chunk, at: int, queue: Callable[[Item], None]) -> None:
+        """Cut lines otherwise from byte `at` on, while that can be from the file's first one on."""
+        splitter, first = self._splitter, self._first
+        if first is None or not splitter.is_in_first_line:
             if at:
                 self._number_part(replace(chunk, data=chunk.data[:at]), queue)
             self._close_line()
-            self._eol = "cr"
-            self._splitter = Splitter("cr")
-            queue(self._new_file(Cut.EOL))
             chunk.data = chunk.data[at:]
-            log.info("%s: the console ends its lines with CR", self.name)
-        self._number_part(chunk, queue)
+            first = []
+        self._splitter, self._first = splitter.turned(), None
+        self._eol = self._splitter.eol
+        queue(self._new_file(Cut.EOL))
+        log.info("%s: the console ends its lines with %s", self.name, self._eol.upper())
+        for early in first:
+            self._number(early, queue)
 
     def _number_part(self, chunk: Chunk, queue: Callable[[Item], None]) -> None:
         splitter = self._splitter
         chunk.seq = self.next_seq
         chunk.filled = splitter.filled
-        queue(chunk)
         text, count = splitter.feed(chunk.data)
+        if self._first is not None:
+            if not count:
+                self._first.append(chunk)
+                return
+            self._let_go(queue)
+            self._first = None
+        queue(chunk)
         if count:
             last_ns = chunk.last_mono_ns
             lines = Lines(
@@ -340,10 +371,25 @@ class Reader:
             self.stats.rx_lines += count
             self._sink.on_lines(self, lines)
 
+    def _may_be_several(self) -> bool:
+        """Tell whether it is open yet if the unfinished line is one."""
+        return bool(self._first) and b"\r" in self.partial()
+
+    def _no_first(self) -> list[Chunk] | None:
+        return [] if self._is_auto and self._eol == "lf" else None
+
+    def _let_go(self, queue: Callable[[Item], None]) -> None:
+        """Queue what was kept back: the end of its line stays as it is."""
+        if self._first:
+            for chunk in self._first:
+                queue(chunk)
+            self._first = None
+
     def _close_line(self) -> None:
         """Complete the unfinished line: what follows is not its rest."""
         text = self._splitter.partial()
         self._splitter = Splitter(self._eol)
+        self._first = self._no_first()
         if text:
             lines = Lines(self.next_seq, 1, text + b"\n", self._last_mono_ns, self._last_utc_ns)
             self.next_seq += 1
@@ -352,6 +398,7 @@ class Reader:
 
     def _end_file(self, why: Cut) -> None:
         self._take_gathered()
+        self._let_go(self._ring.put)
         if self.next_seq:
             self._close_line()
         self._ring.put(self._new_file(why))
@@ -364,6 +411,7 @@ class Reader:
         self._ring.requeue([item])
 
     def _note(self, kind: Kind, number: int, seq: int) -> None:
+        self._let_go(self._ring.put)
         self._ring.put(Note(kind, number, seq, time.monotonic_ns(), time.time_ns()))
 
     # The port
@@ -544,6 +592,7 @@ class Reader:
                 where = place.name.lower()
                 self.stats.lost_bytes[where] = self.stats.lost_bytes.get(where, 0) + grown
                 now_ns, utc_ns = time.monotonic_ns(), time.time_ns()
+                self._let_go(self._ring.put)
                 self._ring.put(Gap(place, 0, self.next_seq, now_ns, utc_ns))
 
     async def _watch_path(self, port: Port) -> None:

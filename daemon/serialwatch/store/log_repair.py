@@ -75,7 +75,7 @@ def guessed_header(path: Path, port: str) -> Header:
     assert first_seq is not None
     with path.open("rb") as file:
         head = file.read(_GUESS_BYTES)
-    eol: Eol = "lf" if Splitter().cr_switch(head) is None else "cr"
+    eol: Eol = "lf" if Splitter().turn(head) is None else "cr"
     return Header(port, eol, first_seq, boot=0)
 
 
