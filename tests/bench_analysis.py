@@ -62,6 +62,7 @@ def knowledge() -> Knowledge:
     return load_knowledge([bundled_dir("config/knowledge")])
 
 
+@functools.cache
 def watched(stream: bytes | Path, port: str = "dut1", line_ms: int = 20) -> Seen:
     """Return what the daemon would have seen, one line each `line_ms`, then two minutes more."""
     data = stream.read_bytes() if isinstance(stream, Path) else stream

@@ -72,6 +72,15 @@ def test_lines_that_end_with_cr_alone_are_lines(matcher: Matcher) -> None:
     assert found.incidents[0].first_seq == 10
 
 
+def test_nuls_tell_no_bit_rate_where_nobody_knows_that_they_were_received(matcher: Matcher) -> None:
+    (incident,) = analyzed(matcher, bytes(3000)).incidents
+
+    assert incident.trigger == "link.garbage"
+    assert incident.title.endswith(
+        "3000 NULs, as from a line that is held low or a file that was not written"
+    )
+
+
 def test_an_empty_file_has_nothing(matcher: Matcher) -> None:
     found = analyzed(matcher, b"")
 
@@ -83,6 +92,16 @@ def test_faults_far_apart_in_the_boards_time_are_two_incidents(matcher: Matcher)
     found = analyzed(matcher, OOPS + b"[  400.000000] fine again\n" + overrun)
 
     assert [i.trigger for i in found.incidents] == ["linux.oops", "linux.tty_input_overrun"]
+
+
+def test_each_boot_has_its_own_time_however_short_the_log(matcher: Matcher) -> None:
+    start = b"[    0.000000] Linux version 6.6.30 (ci@bench) (gcc 13.2.0) #1 SMP\n"
+    later = b"[  500.000000] ttyS1: 12 input overrun(s)\n[  600.000000] reboot: Restarting system\n"
+    boot = start + OOPS + b"[  400.000000] fine again\n" + later
+    found = analyzed(matcher, boot * 3)
+
+    assert [i.trigger for i in found.incidents] == ["linux.oops", "linux.tty_input_overrun"] * 3
+    assert found.boots == 3
 
 
 @pytest.mark.parametrize("stream", STREAMS, ids=[s.id for s in STREAMS])
@@ -139,13 +158,12 @@ def test_a_missing_file_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (gzip.compress(OOPS * 100)[:-20], "damaged: the file ends before its gzip data does"),
+        (gzip.compress(OOPS)[:12], "damaged: the file ends before its gzip data does"),
         (gzip.compress(OOPS)[:20] + b"\xff" * 40, "damaged gzip data: "),
-        (gzip.compress(OOPS)[:-8] + b"\0" * 8, "damaged gzip data: CRC check failed"),
         (b"\xfd7zXZ\x00 ...", "damaged: the file ends before its xz data does"),
         (b"\x28\xb5\x2f\xfd ...", "damaged: the file ends before its zstd data does"),
     ],
-    ids=["cut", "garbled", "wrong checksum", "xz", "zstd"],
+    ids=["cut", "garbled", "xz", "zstd"],
 )
 def test_a_packed_log_that_cannot_be_unpacked_is_told_with_its_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes, words: str
@@ -154,6 +172,22 @@ def test_a_packed_log_that_cannot_be_unpacked_is_told_with_its_name(
 
     assert run_cli(["analyze", f"{tmp_path}/a.log"]) == 2
     assert capsys.readouterr().err.startswith(f"serialwatch: {tmp_path}/a.log: {words}")
+
+
+@pytest.mark.parametrize("packed", [gzip.compress(OOPS)[:-4], gzip.compress(OOPS)[:-8] + bytes(8)])
+def test_a_packed_log_is_analyzed_as_far_as_it_goes_and_its_damage_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], packed: bytes
+) -> None:
+    (tmp_path / "a.log").write_bytes(packed)
+
+    assert run_cli(["analyze", "--json", f"{tmp_path}/a.log"]) == 2
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert [i["rule"] for i in found["incidents"]] == ["linux.oops"]
+    assert found["damage"].startswith("damaged")
+    assert err == (
+        f"serialwatch: {tmp_path}/a.log: {found['damage']}; what could be unpacked is analyzed\n"
+    )
 
 
 def test_a_gzip_file_is_known_by_its_content_and_not_by_its_name(

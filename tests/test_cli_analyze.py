@@ -34,7 +34,7 @@ def logs(tmp_path: Path) -> Path:
     (tmp_path / "clean.log").write_text(BOOT + "[    1.000000] all is well\n")
     (tmp_path / "deep" / "oops.log.zst").write_bytes(zstd.compress((BOOT + OOPS).encode("utf-16")))
     (tmp_path / "deep" / "overrun").write_text(OVERRUN)
-    (tmp_path / "cut.log").write_bytes(gzip.compress((BOOT + OOPS).encode() * 50)[:-12])
+    (tmp_path / "cut.log").write_bytes(gzip.compress((BOOT + OOPS).encode() * 50)[:12])
     (tmp_path / "vmlinux").write_bytes(b"\x7fELF" + bytes(64))
     return tmp_path
 
@@ -115,6 +115,16 @@ def test_the_report_goes_on_where_a_log_cannot_be_read(
     assert err == f"serialwatch: {tmp_path}/none: No such file or directory\n"
     assert "1 log: faults in 1 of them; the worst is in" in out
     assert "What happened" in out
+
+
+def test_a_name_of_any_bytes_is_shown_with_these_bytes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/b\xfc.log")
+    Path(path).write_text(OVERRUN)
+
+    assert run_cli(["analyze", path]) == 0
+    assert f"{tmp_path}/b\\xfc.log: 1 line" in capsys.readouterr().out
 
 
 def test_a_name_from_elsewhere_cannot_steer_the_terminal(

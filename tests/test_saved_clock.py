@@ -6,10 +6,15 @@ from serialwatch.triggers.view import strip_escapes
 S = 1_000_000_000
 
 
+def passed(clock: LogClock, text: bytes, *, is_exact: bool = True) -> list[tuple[bytes, int]]:
+    clock.look(text)
+    return list(clock.passed(text, is_exact=is_exact))
+
+
 def times(*texts: str, is_exact: bool = True) -> list[tuple[str, float]]:
     """Return the pieces of some chunks, each with the seconds since the first."""
     clock = LogClock()
-    pieces = [p for text in texts for p in clock.passed(text.encode(), is_exact=is_exact)]
+    pieces = [p for text in texts for p in passed(clock, text.encode(), is_exact=is_exact)]
     assert "".join(texts).encode() == b"".join(piece for piece, _ in pieces)
     return [(piece.decode(), round((at - S) / S, 1)) for piece, at in pieces]
 
@@ -48,6 +53,28 @@ def span_s(*lines: str) -> float:
         ("[Tue Aug 12 16:40:43 2025] a", "[Tue Aug 12 16:41:23 2025] b"),
         ("1699999990.123456 a", "1700000030.123456 b"),
         ("[1.250000 0.000012] a", "[41.250000 0.500012] b"),
+        ("[12:00:01.250000 0.000012] a", "[12:00:41.250000 0.500012] b"),
+        ("[    1.250000 <    0.000012 >] gw kernel: a", "[   41.250000 <   40.000000 >] gw kernel: b"),
+        ("[12:00:01:250] a", "[12:00:41:250] b"),
+        ("(12:00:01.250) a", "(12:00:41.250) b"),
+        ("[0 00:00:01.250] a", "[0 00:00:41.250] b"),
+        ("[Tue Aug 12 16:40:43.250 2025] a", "[Tue Aug 12 16:41:23.250 2025] b"),
+        ("[1699999990.123] a", "[1700000030.123] b"),
+        ("1699999990.123   7   9 E kernel  : a", "1700000030.123   7   9 E kernel  : b"),
+        ("02-28 23:59:50.100   7   9 E kernel  : a", "02-29 00:00:30.100   7   9 E kernel  : b"),
+        ("05-17 12:00:01.250 E/kernel(    0): a", "05-17 12:00:41.250 E/kernel(    0): b"),
+        ("<2>1 2024-12-31T23:59:50.1Z gw kernel - - - a", "<2>1 2025-01-01T00:00:30.1Z gw kernel - - - b"),
+        ("1 2024-05-01T10:00:01Z gw x 1 - [a b=\"c\"] a", "1 2024-05-01T10:00:41Z gw x 1 - - b"),
+        ("<2>Sep  9 23:59:50 gw kernel: a", "<2>Sep 10 00:00:30 gw kernel: b"),
+        ("Wed 2024-05-01 10:00:01 CEST gw a[1]: a", "Wed 2024-05-01 10:00:41 CEST gw a[1]: b"),
+        ("2024/05/01 10:00:01 a", "2024/05/01 10:00:41 b"),
+        ("2024-05-01 10:00:01.250\ta", "2024-05-01 10:00:41.250\tb"),
+        ("30.04.2024 23:59:50 a", "01.05.2024 00:00:30 b"),
+        ("30/04/2024 23:59:50,a", "01/05/2024 00:00:30,b"),
+        ("04/30/2024 11:59:50 PM a", "05/01/2024 12:00:30 AM b"),
+        ("4/30/24, 11:59:50.100 AM a", "4/30/24, 12:00:30.100 PM b"),
+        ("- {dt: '2024-05-01T10:00:01.250', lvl: target, msg: 'a'}",
+         "- {dt: '2024-05-01T10:00:41.250', lvl: target, msg: 'b'}"),
     ],
 )  # fmt: skip
 def test_time_is_what_stamps_say(first: str, second: str) -> None:
@@ -89,7 +116,7 @@ def test_what_is_no_stamp_or_an_old_one_tells_no_time(lines: list[str]) -> None:
 
 def test_without_stamps_time_passes_with_the_bytes() -> None:
     clock = LogClock()
-    list(clock.passed(b"hello\n" * 1920))
+    passed(clock, b"hello\n" * 1920)
 
     assert clock.now_ns - S == pytest.approx(S, rel=0.01)
     assert not clock.is_known
@@ -97,28 +124,39 @@ def test_without_stamps_time_passes_with_the_bytes() -> None:
 
 def test_time_is_known_behind_a_stamp_for_a_while() -> None:
     clock = LogClock()
-    list(clock.passed(b"[    1.000000] a\n" + b"no stamp\n" * 100))
+    passed(clock, b"[    1.000000] a\n" + b"no stamp\n" * 100)
     assert clock.is_known
-    list(clock.passed(b"no stamp\n" * 1000))
+    passed(clock, b"no stamp\n" * 1000)
     assert not clock.is_known
-    list(clock.passed(b"[    2.000000] a\n"))
+    passed(clock, b"[    2.000000] a\n")
     assert clock.is_known
 
 
 def test_a_start_of_the_board_begins_its_clock_anew() -> None:
     clock = LogClock()
-    list(clock.passed(b"[  900.000000] a\n"))
+    passed(clock, b"[  900.000000] a\n")
     clock.restarted()
-    list(clock.passed(b"[    0.000000] b\n[    7.000000] c\n"))
+    passed(clock, b"[    0.000000] b\n[    7.000000] c\n")
 
     assert clock.now_ns - S == 7 * S
 
 
+def test_the_first_stamp_behind_a_start_tells_how_long_ago_that_was() -> None:
+    clock = LogClock()
+    passed(clock, b"[  900.000000] a\n")
+    clock.restarted()
+    passed(clock, b"[   12.000000] b\n")
+    clock.restarted()
+    passed(clock, b"[  950.000000] it had not started\n")
+
+    assert clock.now_ns - S == 12 * S
+
+
 def test_time_in_which_nobody_logged_does_not_count() -> None:
     clock = LogClock()
-    list(clock.passed(b"[2024-05-01 10:00:00] a\n"))
+    passed(clock, b"[2024-05-01 10:00:00] a\n")
     clock.interrupted()
-    list(clock.passed(b"[2024-05-03 10:00:00] b\n[2024-05-03 10:00:05] c\n"))
+    passed(clock, b"[2024-05-03 10:00:00] b\n[2024-05-03 10:00:05] c\n")
 
     assert clock.now_ns - S == 5 * S
 

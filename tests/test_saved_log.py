@@ -42,8 +42,14 @@ def saved(tmp_path: Path, data: bytes, name: str = "a.log") -> Path:
         TEXT.encode("utf-16-le"),
         TEXT.encode("utf-16-be"),
         b"\xfe\xff" + TEXT.encode("utf-16-be"),
+        TEXT.encode("utf-32"),
+        TEXT.encode("utf-32-le"),
+        TEXT.encode("utf-32-be"),
     ],
-    ids=["utf-8", "utf-8 mark", "utf-16 mark", "utf-16-le", "utf-16-be", "utf-16-be mark"],
+    ids=[
+        *("utf-8", "utf-8 mark", "utf-16 mark", "utf-16-le", "utf-16-be", "utf-16-be mark"),
+        *("utf-32 mark", "utf-32-le", "utf-32-be"),
+    ],
 )
 def test_text_is_read_as_utf8_whatever_it_was_saved_as(tmp_path: Path, encoded: bytes) -> None:
     with open_log(saved(tmp_path, encoded)) as log:
@@ -83,24 +89,35 @@ def test_several_packed_parts_in_one_file_are_one_log(tmp_path: Path, name: str)
 
 
 @pytest.mark.parametrize("name", PACKERS)
-def test_packed_data_that_ends_early_is_damaged(tmp_path: Path, name: str) -> None:
-    path = saved(tmp_path, PACKERS[name](os.urandom(30_000))[:-9])
+def test_packed_data_that_ends_early_is_read_up_to_there(tmp_path: Path, name: str) -> None:
+    text = b"".join(b"line %d\n" % n for n in range(300_000))
+    path = saved(tmp_path, PACKERS[name](text)[:-200])
 
-    with (
-        pytest.raises(OSError, match=f"damaged: the file ends before its {name} data"),
-        open_log(path) as log,
-    ):
-        log.read()
+    with open_log(path) as log:
+        first = log.read()
+        damage = log.damage
+        log.seek(0)
+        again = b"".join(iter(lambda: log.read(4096), b""))
+
+    assert damage == f"damaged: the file ends before its {name} data does"
+    assert first == again
+    assert text.startswith(first)
+    assert len(first) > len(text) / 2
 
 
 @pytest.mark.parametrize("name", PACKERS)
-def test_packed_data_that_is_garbled_is_damaged(tmp_path: Path, name: str) -> None:
-    packed = bytearray(PACKERS[name](os.urandom(30_000)))
+def test_packed_data_of_which_nothing_is_left_is_damaged(tmp_path: Path, name: str) -> None:
+    packed = bytearray(PACKERS[name](os.urandom(3000)))
     packed[6:60] = b"\xff" * 54
-    path = saved(tmp_path, bytes(packed))
 
-    with pytest.raises(OSError, match=f"damaged {name} data: "), open_log(path) as log:
-        log.read()
+    with pytest.raises(OSError, match=f"damaged {name} data: "):
+        open_log(saved(tmp_path, bytes(packed)))
+
+
+def test_what_stands_behind_packed_data_does_not_hide_it(tmp_path: Path) -> None:
+    with open_log(saved(tmp_path, gzip.compress(b"U-Boot\n") + b"written later\n")) as log:
+        assert log.read() == b"U-Boot\n"
+        assert log.damage.startswith("damaged gzip data: ")
 
 
 def test_a_pipe_can_be_read_twice() -> None:
@@ -148,6 +165,8 @@ def test_a_folder_that_cannot_be_read_is_told(
         (b"\x7fELF\x02\x01\x01", "a program"),
         (b"PK\x03\x04\x14\0\0\0", "a zip archive"),
         (gzip.compress(b"SQLite format 3\0", mtime=0), "a database"),
+        (b"\x04\x22\x4d\x18\x64\x40", "packed by lz4"),
+        (gzip.compress(b"boot.log".ljust(257, b"\0") + b"ustar\0", mtime=0), "a tar archive"),
     ],
 )
 def test_what_no_console_prints_is_refused_alone_and_skipped_in_a_folder(

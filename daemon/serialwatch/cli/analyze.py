@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -67,7 +67,7 @@ class _Reader:
             with _watched(name, log) as progress:
                 pipeline = read_log(log, self.matcher, progress)
             done = report_on(pipeline, log, self.registry, self.knowledge, began_s)
-            return asyncio.run(done)
+            return replace(asyncio.run(done), damage=log.damage)
 
 
 @click.command()
@@ -107,6 +107,8 @@ def analyze(files: tuple[str, ...], fail_on: Severity | None, as_json: bool) -> 
             out.fail(name, exc.strerror or str(exc))
             continue
         out.tell(name, found)
+        if found.damage:
+            out.note_damage(name, found.damage)
         fails |= fail_on is not None and any(
             SEVERITIES.index(i.severity) >= SEVERITIES.index(fail_on) for i in found.incidents
         )
@@ -132,6 +134,11 @@ class _Out:
             if self._as_json and self._is_read:
                 click.echo(json.dumps({"file": name, "error": why}))
         self.word(f"{shown_name(name) or repr(name)}: {why}")
+
+    def note_damage(self, name: str, damage: str) -> None:
+        """Tell that a log was only read up to some place."""
+        self.has_failed = True
+        self.word(f"{shown_name(name)}: {damage}; what could be unpacked is analyzed")
 
     def word(self, words: str) -> None:
         """Tell something beside what was found."""
@@ -271,14 +278,14 @@ def _json(name: str, found: Analysis) -> Json:
                 "title": i.title,
                 "first_line": i.first_seq,
                 "block_first": i.block_first,
-                "last_line": i.last_seq,
+                "last_line": i.end_seq,
                 "count": i.count,
                 "fields": dict(i.fields),
             }
             for i in found.incidents
         ],
         "report": report_to_json(found.report) if found.report else None,
-    }
+    } | ({"damage": found.damage} if found.damage else {})
 
 
 def _rank(found: Analysis) -> int:

@@ -53,6 +53,8 @@ _ECOSYSTEMS = {
     "stm32": "STM32", "tfa": "TF-A", "uboot": "U-Boot", "uefi": "UEFI", "vxworks": "VxWorks",
     "zephyr": "Zephyr", "tock": "Tock", "crazyflie": "Crazyflie", "libretiny": "LibreTiny",
     "riscv": "RISC-V", "silabs": "Silicon Labs",
+    "alios": "AliOS Things", "espruino": "Espruino", "flipper": "Flipper",
+    "nanoclr": "nanoFramework",
 }  # fmt: skip
 
 
@@ -150,7 +152,7 @@ def _worth_a_row(incidents: Sequence[Incident], most: int | None) -> Sequence[In
 
 
 def _row(incident: Incident) -> Row:
-    first, last = incident.block_first, incident.last_seq
+    first, last = incident.block_first, incident.end_seq
     where = f"{first:,}" if first == last else f"{first:,}–{last:,}"
     boot = f"#{incident.boot}" if incident.boot else "-"
     cells = (incident.severity, where, incident.title, f"{incident.count:,}", boot)
@@ -158,11 +160,17 @@ def _row(incident: Incident) -> Row:
 
 
 def _consequences(incident: Incident) -> str:
-    """Return what else was found in the same fault, and how it ended, "" for nothing."""
-    parts = [f"{hit.title} (L{hit.first_seq:,})" for hit in _others(incident)[:2]]
+    """Return what else was found with the fault, and how it ended, in order; "" for nothing."""
+    told = [(h.first_seq, f"{h.title} (L{h.first_seq:,})") for h in _others(incident)[:2]]
+    earlier = [text for seq, text in told if 0 < seq < incident.block_first]
+    later = [(seq, text) for seq, text in told if text not in earlier]
     if incident.outcome:
-        parts.append(f"the board {incident.outcome}")
-    return f"└ {', then '.join(map(safe, parts))}" if parts else ""
+        later.append((incident.outcome_seq or incident.end_seq, f"the board {incident.outcome}"))
+        later.sort(key=lambda each: each[0] or incident.block_first)
+    parts = [f"before it: {', '.join(map(safe, earlier))}"] if earlier else []
+    if later:
+        parts.append(", then ".join(safe(text) for _, text in later))
+    return f"└ {'; then '.join(parts)}" if parts else ""
 
 
 def _others(incident: Incident) -> list[HitCount]:

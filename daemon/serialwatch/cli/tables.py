@@ -98,7 +98,11 @@ def plural(number: int, thing: str) -> str:
 
 def safe(text: object) -> str:
     """Return text that came from elsewhere without anything that could steer a terminal."""
-    return show(str(text).encode("utf-8", errors="backslashreplace"))
+    try:
+        raw = str(text).encode("utf-8", errors="surrogateescape")  # a file's name may be any bytes
+    except UnicodeEncodeError:
+        raw = str(text).encode("utf-8", errors="backslashreplace")
+    return show(raw)
 
 
 def shorten(text: str, width: int) -> str:

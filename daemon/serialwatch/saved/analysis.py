@@ -14,7 +14,7 @@ from serialwatch.agent.offline.analyst import investigate
 from serialwatch.agent.skills.registry import Registry
 from serialwatch.agent.workers.direct import DirectTools
 from serialwatch.incidents.incidents import Incidents
-from serialwatch.lines import AUTO_CR_AFTER, MAX_LINE, Eol, Splitter
+from serialwatch.lines import MAX_LINE, Eol, Splitter
 from serialwatch.records import (
     SEVERITIES,
     Boot,
@@ -26,6 +26,7 @@ from serialwatch.records import (
     Lines,
     Report,
 )
+from serialwatch.redraws import AUTO_CR_AFTER
 from serialwatch.saved.clock import LogClock, kernel_stamps_first
 from serialwatch.triggers.ahead import MatcherAhead
 from serialwatch.triggers.matcher import Matcher
@@ -81,6 +82,7 @@ class Analysis:
     report: Report | None  # on the most severe one
     around: tuple[Line, ...]  # lines around the fault that the report is on
     seconds: float
+    damage: str = ""  # why only a part of it could be read
 
     @property
     def reported(self) -> Incident | None:
@@ -220,14 +222,22 @@ class Pipeline:
 
     def _pass(self, text: bytes) -> None:
         hits = self._matcher.look(text)
-        is_exact = any(pattern in self._of_starts for pattern, _ in hits)
         timed = kernel_stamps_first(self._matcher.view, [end for _, end in hits])
-        pieces = self._clock.passed(timed, is_exact=is_exact)
+        self._clock.look(timed)
+        starts = [end for pattern, end in hits if pattern in self._of_starts]
+        pieces = (
+            piece
+            for section in _sections(timed, _line_ends(self._matcher.view, starts, timed))
+            for piece in self._clock.passed(section, is_exact=bool(starts))
+        )
         for part, mono_ns in pieces if timed is text else _same_lines(text, pieces):
             lines = part.count(b"\n")
             self._tell(self._watch.tick(mono_ns, mono_ns))
             fed = Lines(self.next_seq, lines, part, mono_ns, mono_ns)
+            boot = self._watch.boot
             self._tell(self._watch.fed(fed))
+            if self._watch.boot != boot:  # it is told later, when its cause is known
+                self._clock.restarted()
             self._incidents.lines(PORT, lines, mono_ns)
             self._note(self._incidents.tick(mono_ns, mono_ns))
             self.next_seq += lines
@@ -244,7 +254,6 @@ class Pipeline:
             told: Finding | None = finding
             if isinstance(finding, Boot):
                 self._starts.append(finding.seq)
-                self._clock.restarted()
             elif isinstance(finding, Hit) and not self._clock.is_known:
                 told = self._timing.untimed(finding)
             if told is not None:
@@ -253,6 +262,29 @@ class Pipeline:
     def _note(self, changes: list[IncidentChange]) -> None:
         for change in changes:
             self._found[change.incident.id] = change.incident
+
+
+def _line_ends(view: bytes, matches: Sequence[int], timed: bytes) -> Iterator[int]:
+    """Return where in `timed` the lines end in which matches end in `view`; they have the same."""
+    at = seen = 0
+    for match in matches:
+        end = view.find(b"\n", max(match - 1, 0)) + 1
+        if end <= seen:
+            continue
+        for _ in range(view.count(b"\n", seen, end)):
+            at = timed.find(b"\n", at) + 1
+        seen = end
+        yield at
+
+
+def _sections(text: bytes, starts: Iterator[int]) -> Iterator[bytes]:
+    """Cut a text behind each line that starts a boot: the board's clock may begin anew there."""
+    begun = 0
+    for start in starts:
+        yield text[begun:start]
+        begun = start
+    if begun < len(text):
+        yield text[begun:] if begun else text
 
 
 def _same_lines(text: bytes, pieces: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:

@@ -52,7 +52,7 @@ class _Form:
 
 def _seconds_ns(text: bytes) -> int:
     """Read a number of seconds, the last one in the text."""
-    whole, _, tenth = text.lstrip(b"[ ").partition(b".")
+    whole, _, tenth = text.lstrip(b"[( ").partition(b".")
     if not whole.isdigit():  # a level before it
         whole, _, tenth = _last_number(text).partition(b".")
     return int(whole) * _S + int(tenth or b"0") * _S // 10
@@ -86,6 +86,27 @@ def _syslog_ns(text: bytes) -> int:
     return _day_ns(int(year[1]) if year else _NO_YEAR, month, int(found[2])) + _clock_ns(text)
 
 
+def _local_ns(text: bytes) -> int:
+    """Read a date as people write it, with twelve or twenty-four hours."""
+    found = _LOCAL_DATE.search(text)
+    assert found is not None
+    first, second, year = int(found[1]), int(found[2]), int(found[3])
+    half = _HALF_DAY.search(text)
+    is_month_first = (half is not None and second <= 31 and first <= 12) or second > 12
+    day, month = (second, first) if is_month_first else (first, second)
+    at_ns = _day_ns(year if year > 99 else _NO_YEAR + year, month, day) + _clock_ns(text)
+    if half is not None:
+        is_twelve = found[4].zfill(2) == b"12"
+        at_ns += ((half[1] in b"Pp") - is_twelve) * _DAY_NS // 2
+    return at_ns
+
+
+def _month_day_ns(text: bytes) -> int:
+    found = _MONTH_DAY_NUMBERS.search(text)
+    assert found is not None
+    return _day_ns(_NO_YEAR, int(found[1]), int(found[2])) + _clock_ns(text)
+
+
 def _day_ns(year: int, month: int, day: int) -> int:
     try:
         return date(year, month, day).toordinal() * _DAY_NS
@@ -99,8 +120,11 @@ def _last_number(text: bytes) -> bytes:
 
 
 _NUMBER = re.compile(rb"\d+(?:\.\d+)?")
-_CLOCK = re.compile(rb"(\d\d):(\d\d):(\d\d)(?:[.,:](\d))?[^:]*\Z")
-_DATE = re.compile(rb"(\d{4})-(\d\d)-(\d\d)")
+_CLOCK = re.compile(rb"(\d{1,2}):(\d\d):(\d\d)(?:[.,:](\d))?[^:]*\Z")
+_DATE = re.compile(rb"(\d{4})[-/.](\d\d)[-/.](\d\d)")
+_LOCAL_DATE = re.compile(rb"(\d{1,2})[./-](\d{1,2})[./-](\d{2,4}),? (\d{1,2})")
+_HALF_DAY = re.compile(rb"([AaPp])[Mm]\Z")
+_MONTH_DAY_NUMBERS = re.compile(rb"(\d\d)-(\d\d) ")
 _MONTH_DAY = re.compile(rb"([A-Z][a-z]{2}) +(\d{1,2}) ")
 _YEAR = re.compile(rb" (\d{4})\Z")
 
@@ -108,29 +132,44 @@ _HMS = rb"[0-2]\d:[0-5]\d:[0-5]\d"
 _MONTH = rb"(?:%s)" % b"|".join(_MONTHS[i : i + 3] for i in range(0, len(_MONTHS), 3))
 _TENTH = rb"(?:[.,:]\d)?"
 _DAYS = rb"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?"
+_LEVEL = rb"(?:<\d{1,3}>)?"  # of syslog
+_LOCAL = rb"[\[(]?\d{1,2}[./-]\d{1,2}[./-](?:\d{4}|\d\d),? "
 # What logged the line knows the time better than the board that printed it, so that comes first.
 _FORMS = (
-    _Form(rb"\[?(?:tio )?\d{4}-\d\d-\d\d[ T]" + _HMS, _TENTH, rb"[\d ,Z+\]:-]", _iso_ns),
     _Form(
-        rb"\[?" + _DAYS + _MONTH + rb" [ \d]\d " + _HMS + rb"(?: \d{4}(?=\]| [a-z]+\.[a-z]+ ))?",
+        rb"(?:" + _LEVEL + rb"(?:1 )?[\[(]?(?:tio )?" + _DAYS + rb"|- \{\"?dt\"?: ['\"])"
+        rb"\d{4}[-/.]\d\d[-/.]\d\d[ T]" + _HMS, _TENTH, rb"[\d ,Z+\]:)'\"\t-]", _iso_ns,
+    ),
+    _Form(
+        _LEVEL + rb"\[?" + _DAYS + _MONTH + rb" [ \d]\d " + _HMS
+        + rb"(?: \d{4}(?=\]| [a-z]+\.[a-z]+ ))?",
         _TENTH,
         rb"[\d \]]",
         _syslog_ns,
     ),
     _Form(
-        rb"(?:\[(?:tio )?" + _HMS + rb"(?=(?:[.,]\d{1,6})?\])|"
-        + _HMS + rb"(?=(?:[.,:]\d{1,6})?(?: ->| :|>)? ))", _TENTH, rb"\d{0,5}[\] :>-]", _clock_ns,
-        has_date=False,
+        rb"(?:\[(?:tio |\d{1,3} )?" + _HMS + rb"(?=(?:[.,:]\d{1,6})?(?: \d+\.\d+)?\])|"
+        rb"\(" + _HMS + rb"(?=(?:[.,:]\d{1,6})?\) )|"
+        + _HMS + rb"(?=(?:[.,:]\d{1,9})?(?: ->| :|>)?[ \t]))", _TENTH,
+        rb"\d{0,8}[\] :>)\t-]", _clock_ns, has_date=False,
     ),
-    _Form(rb"1\d{9}", rb"\.\d", rb"\d{1,8} ", _seconds_ns),  # ts '%.s'
+    _Form(  # of 12 hours
+        _LOCAL + rb"(?:0?\d|1[0-2]):[0-5]\d:[0-5]\d(?:[.,:]\d{1,6})? ?[AaPp][Mm]", rb"",
+        rb"[] ,)\t]", _local_ns,
+    ),
+    _Form(_LOCAL + rb"\d{1,2}:[0-5]\d:[0-5]\d", _TENTH, rb"[\d \],)\t]", _local_ns),
+    _Form(rb"(?:\[ )?[01]\d-[0-3]\d " + _HMS, rb"\.\d", rb"\d{2,8} ", _month_day_ns),  # logcat
+    _Form(rb"[\[(]?1\d{9}", rb"\.\d", rb"\d{1,8}[\])]?(?: |\t)", _seconds_ns),  # ts '%.s'
     _Form(rb"\[\d{1,8}", rb"\.\d", rb"\d{5} \d+\.\d{6}\]", _seconds_ns),  # grabserial -t
     _Form(
-        rb"(?:<\d{1,3}>)?\[ {0,11}\d{1,8}", rb"\.\d", rb"(?:\d{2,8}(?:\]| / )|\d{0,5}(?=\r?\n))",
+        rb"(?:<\d{1,3}>)?\[ {0,11}\d{1,8}", rb"\.\d",
+        rb"(?:\d{2,8}(?:\]| / | <| {16}\])|\d{0,5}(?=\r?\n))",
         _seconds_ns, is_boards=True,  # the line may be torn in its stamp
     ),
     _Form(rb"\[" + _HMS, rb"\.\d", rb"\d\d,\d{3}\]", _clock_ns, is_boards=True),  # Zephyr
     _Form(rb"[EWIDV] \(\d{0,7}", rb"\d", rb"\d\d\) ", _tenths_ns, is_boards=True),  # ESP
     _Form(rb"[EWIDV] \(" + _HMS, rb"\.\d", rb"\d\d\) ", _clock_ns, is_boards=True),
+    _Form(rb"\(\d{1,8}", rb"\.\d", rb"\d{2,5}\) ", _seconds_ns, is_boards=True),  # candump -t z
 )  # fmt: skip
 # The kernel's clock behind something else: a port's name, another writer's text.
 _INSIDE = _Form(rb"\[ {0,8}\d{1,8}", rb"\.\d", rb"\d{5}\]", _seconds_ns, is_boards=True)
@@ -138,7 +177,8 @@ _INSIDE_STAMP = re.compile(rb"(%s%s)()%s" % (_INSIDE.second, _INSIDE.tenth, _INS
 _BY_SECOND = tuple(form.runs(by_tenth=False) for form in _FORMS)
 _BY_TENTH = tuple(form.runs(by_tenth=True) for form in _FORMS)
 _ANY = re.compile(
-    rb"\n(?:%s)" % b"|".join(b"(?P<f%d>%s)" % (i, form.stamp) for i, form in enumerate(_FORMS))
+    rb"\n(?=[\[(<\d-]|[A-Z][a-z][a-z] |[EWIDV] \()(?:%s)"  # how all of them begin
+    % b"|".join(b"(?P<f%d>%s)" % (i, form.stamp) for i, form in enumerate(_FORMS))
 )
 
 
@@ -177,6 +217,7 @@ class LogClock:
         self._form: _Form | None = None
         self._number = 0  # of the form
         self._stamp_ns: int | None = None  # the newest
+        self._ended_ns: int | None = None  # the newest before the board's clock began anew
         self._unstamped = _UNSTAMPED  # bytes since then, so many at most
 
     @property
@@ -187,16 +228,17 @@ class LogClock:
     def restarted(self) -> None:
         """Note that the board's clock counts anew."""
         if self._form is not None and self._form.is_boards:
-            self._stamp_ns = None
+            self._ended_ns, self._stamp_ns = self._stamp_ns, None
 
     def interrupted(self) -> None:
         """Note that nobody logged for a while: how long tells nothing of the board."""
-        self._stamp_ns = None
+        self._stamp_ns = self._ended_ns = None
 
     def passed(self, text: bytes, *, is_exact: bool = True) -> Iterator[tuple[bytes, int]]:
         """Cut complete lines of the match view where time went by; give each the time of its end.
 
-        Not to be exact, but to the second, is enough for lines in which nothing was found.
+        Not to be exact, but to the second, is enough for lines in which nothing was found. `look`
+        has chosen whose stamps tell the time, in these lines and perhaps in others around them.
         """
         runs = self._stamps(b"\n" + text, _BY_TENTH if is_exact else _BY_SECOND)
         pause_ns = _S // 5 if is_exact else _PAUSE_NS
@@ -221,10 +263,9 @@ class LogClock:
         if begun < len(text):
             yield text[begun:], self.now_ns
 
-    def _stamps(
-        self, text: bytes, all_runs: Sequence[re.Pattern[bytes]]
-    ) -> list[tuple[int, int, int]]:
-        """Return where runs of one stamp start, what it says, and how long they are."""
+    def look(self, text: bytes) -> None:
+        """Choose whose stamps tell the time in the next lines."""
+        text = b"\n" + text
         first = _ANY.search(text)
         if first is not None:
             number = int((first.lastgroup or "f0")[1:])
@@ -233,11 +274,16 @@ class LogClock:
             elif number != self._number:
                 # Another form: better if it is the logger's, or if ours is not there any more.
                 is_better = self._form.is_boards and not _FORMS[number].is_boards
-                if is_better or not all_runs[self._number].search(text):
+                if is_better or not _BY_SECOND[self._number].search(text):
                     self._take(number)
         elif self._form is None and _INSIDE_STAMP.search(text):
             self._form = _INSIDE
-        if self._form is None or (first is None and self._form is not _INSIDE):
+
+    def _stamps(
+        self, text: bytes, all_runs: Sequence[re.Pattern[bytes]]
+    ) -> list[tuple[int, int, int]]:
+        """Return where runs of one stamp start, what it says, and how long they are."""
+        if self._form is None:
             return []
         read_ns = self._form.read_ns
         if self._form is _INSIDE:
@@ -251,15 +297,18 @@ class LogClock:
         ]
 
     def _take(self, number: int) -> None:
-        self._form, self._number, self._stamp_ns = _FORMS[number], number, None
+        self._form, self._number = _FORMS[number], number
+        self._stamp_ns = self._ended_ns = None
 
     def _step_ns(self, stamp_ns: int, following_ns: int | None) -> int | None:
         """Return how much time a stamp says went by; None: it cannot be believed."""
         before_ns, form = self._stamp_ns, self._form
         assert form is not None
         if before_ns is None:
+            ended_ns, self._ended_ns = self._ended_ns, None
             self._stamp_ns = stamp_ns
-            return 0
+            # A clock that began anew tells how long ago that was.
+            return stamp_ns if ended_ns is not None and stamp_ns < ended_ns else 0
         if not form.has_date and before_ns - stamp_ns > _DAY_NS // 2:
             self._stamp_ns = before_ns = before_ns - _DAY_NS  # midnight
         step_ns = stamp_ns - before_ns

@@ -26,7 +26,12 @@ else:
 _LOOKED_AT = 8192  # bytes that tell what a file is
 _BLOCK = 1 << 18  # bytes of text that are made at once from wide characters
 _UTF8_MARK = b"\xef\xbb\xbf"
-_WIDE_MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+_WIDE_MARKS = {
+    b"\xff\xfe\0\0": "utf-32-le",  # before that of UTF-16
+    b"\0\0\xfe\xff": "utf-32-be",
+    b"\xff\xfe": "utf-16-le",
+    b"\xfe\xff": "utf-16-be",
+}
 _UNPACKERS: dict[bytes, tuple[str, Callable[[BinaryIO], object]]] = {  # by their first bytes
     b"\x1f\x8b": ("gzip", lambda file: gzip.GzipFile(fileobj=file, mode="rb")),
     b"\x28\xb5\x2f\xfd": ("zstd", zstd.ZstdFile),
@@ -36,10 +41,25 @@ _UNPACKERS: dict[bytes, tuple[str, Callable[[BinaryIO], object]]] = {  # by thei
 _NO_LOGS = {  # by their first bytes: read as a log, they would be taken for a wrong bit rate
     b"\x7fELF": "a program (ELF)",
     b"PK\x03\x04": "a zip archive (unpack it, then name the folder)",
+    b"7z\xbc\xaf\x27\x1c": "a 7-Zip archive (unpack it, then name the folder)",
+    b"Rar!\x1a\x07": "a RAR archive (unpack it, then name the folder)",
+    b"\x04\x22\x4d\x18": "packed by lz4 (unpack it first: lz4 -d)",
+    b"LZIP": "packed by lzip (unpack it first: lzip -d)",
+    b"\x89LZO\0": "packed by lzop (unpack it first: lzop -d)",
+    b"\x1f\x9d": "packed by compress (unpack it first: uncompress)",
     b"SQLite format 3\0": "a database (SQLite)",
     b"%PDF-": "a PDF",
     b"\x89PNG": "a picture (PNG)",
+    b"\xff\xd8\xff": "a picture (JPEG)",
 }
+_NULS = {  # which of four bytes are NUL in text of mostly ASCII
+    "utf-16-le": (False, True, False, True),
+    "utf-16-be": (True, False, True, False),
+    "utf-32-le": (False, True, True, True),
+    "utf-32-be": (True, True, True, False),
+}
+_TAR_MARK = b"ustar"  # at byte 257 of an archive (POSIX.1-1988)
+_TAR_MARK_AT = 257
 _LONGEST_MAGIC = max(map(len, _UNPACKERS))
 _LOG_SUFFIXES = {".log", ".txt", ".cap", ".dmesg", ".console", ".tty", ".out"}
 _NO_LOG_SUFFIXES = {
@@ -71,7 +91,8 @@ class Folder:
 class SavedLog(io.RawIOBase):
     """A log that can be read twice; its wide characters are read as UTF-8.
 
-    Use it in a `with`. What is damaged in it is an OSError, here and in `read`.
+    Use it in a `with`. Packed data that is damaged ends where it cannot be unpacked any more, and
+    `damage` says why; if nothing of it can be unpacked, that is an OSError.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -79,6 +100,7 @@ class SavedLog(io.RawIOBase):
         self._file = file
         self._text = file
         self._packer = ""
+        self.damage = ""
         self._wide: codecs.IncrementalDecoder | None = None
         self._made = b""
         self._skipped = 0  # bytes of a mark at the start
@@ -141,26 +163,37 @@ class SavedLog(io.RawIOBase):
         for magic, kind in _NO_LOGS.items():
             if start.startswith(magic):
                 raise NoLogError(kind)
+        if start.startswith(_TAR_MARK, _TAR_MARK_AT):
+            raise NoLogError("a tar archive (unpack it, then name the folder)")
+        if self.damage and not start:
+            raise OSError(self.damage)
         if start.startswith(_UTF8_MARK):
             self._skipped = len(_UTF8_MARK)
         elif wide := _wide(start):
             self._wide = codecs.getincrementaldecoder(wide)(errors="replace")
-            self._skipped = 2 if start[:2] in _WIDE_MARKS else 0
+            marks = (mark for mark in _WIDE_MARKS if start.startswith(mark))
+            self._skipped = len(next(marks, b""))
         self.seek(0)
 
     def _unpacked(self, size: int) -> bytes:
         if not self._packer:
             return self._text.read(size)
+        parts: list[bytes] = []
+        left = sys.maxsize if size < 0 else size
         try:
-            return self._text.read(size)
-        except EOFError as exc:
-            raise OSError(f"damaged: the file ends before its {self._packer} data does") from exc
+            # Not `read`: what it had unpacked before the damage would be lost.
+            while left and (part := cast(io.BufferedIOBase, self._text).read1(min(left, _BLOCK))):
+                parts.append(part)
+                left -= len(part)
+        except EOFError:
+            self.damage = f"damaged: the file ends before its {self._packer} data does"
         except (zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstd.ZstdError) as exc:
-            raise OSError(f"damaged {self._packer} data: {exc}") from exc
+            self.damage = f"damaged {self._packer} data: {exc}"
         except OSError as exc:
-            if exc.errno is None:  # bzip2 has no error of its own
-                raise OSError(f"damaged {self._packer} data: {exc}") from exc
-            raise
+            if exc.errno is not None:  # bzip2 has no error of its own
+                raise
+            self.damage = f"damaged {self._packer} data: {exc}"
+        return b"".join(parts)
 
 
 def open_log(path: str | Path) -> SavedLog:
@@ -224,16 +257,17 @@ def is_log(path: Path) -> bool:
 
 
 def _wide(start: bytes) -> str:
-    """Return the encoding of text in which every other byte is NUL, "" for all else."""
-    if marked := _WIDE_MARKS.get(start[:2]):
-        return marked
-    pairs = len(start) // 2
-    even = start[: 2 * pairs : 2].count(0)
-    odd = start[1 : 2 * pairs : 2].count(0)
-    if pairs >= 4 and odd >= 0.8 * pairs and even <= 0.02 * pairs:
-        return "utf-16-le"
-    if pairs >= 4 and even >= 0.8 * pairs and odd <= 0.02 * pairs:
-        return "utf-16-be"
+    """Return the encoding of text in which most bytes are NUL, "" for all else."""
+    for mark, encoding in _WIDE_MARKS.items():
+        if start.startswith(mark):
+            return encoding
+    if len(start) < 8:
+        return ""
+    has_nul = [start[at::4].count(0) >= 0.8 * (len(start) // 4) for at in range(4)]
+    has_none = [start[at::4].count(0) <= 0.02 * (len(start) // 4) for at in range(4)]
+    for encoding, nuls in _NULS.items():
+        if all((has_nul if is_nul else has_none)[at] for at, is_nul in enumerate(nuls)):
+            return encoding
     return ""
 
 

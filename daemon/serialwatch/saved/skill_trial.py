@@ -20,6 +20,7 @@ from serialwatch.agent.skills.registry import Registry
 from serialwatch.agent.workers.direct import LineLog
 from serialwatch.agent.workers.tools import Call, RunTools
 from serialwatch.agent.workers.worker import Late, Workers
+from serialwatch.board_steps import step_words
 from serialwatch.bundled import search_path
 from serialwatch.lines import Splitter
 from serialwatch.records import Line, SkillResult
@@ -106,6 +107,12 @@ class SkillTrials:
 
             return take
 
+        async def propose(body: Json) -> Json:
+            wrote.append({"what": "action", "body": body})
+            how = "as its configuration says"
+            effect = [step_words(step, body["port"], how) for step in body["steps"]]
+            return {"id": "0000", "state": "pending", "effect": effect}
+
         with tempfile.TemporaryDirectory(dir=self._room.name) as data_dir:
             ctx = CtxServer(
                 archive,
@@ -119,6 +126,7 @@ class SkillTrials:
                 write_memory=taking("memory"),
                 write_snapshot=taking("snapshot"),
                 set_mark=taking("mark"),
+                propose=propose,
                 elfs=self._elfs,
             )
 

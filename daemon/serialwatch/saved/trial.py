@@ -11,6 +11,7 @@ from serialwatch.records import BlockEnd, Boot, Finding, Hit
 from serialwatch.saved.analysis import CHUNK, Pipeline
 from serialwatch.saved.log import SavedLog
 from serialwatch.triggers.matcher import Matcher
+from serialwatch.triggers.mentions import is_mention
 from serialwatch.triggers.pattern_tree import PatternError, parse
 from serialwatch.triggers.patterns import LineView, Pattern, compile_pattern
 from serialwatch.triggers.ruleset import Rule
@@ -24,8 +25,9 @@ MAX_NEAR = 3
 NEAR_ENOUGH = 0.5  # part of a pattern that fits
 
 StoppedBy = Literal[
-    "ignore", "unless", "unless_near", "needs", "ecosystem", "count", "sharper", "replay"
-]
+    "ignore", "unless", "unless_near", "needs", "ecosystem", "count", "sharper", "mention",
+    "replay",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Near:
     matches: str  # so much of the pattern
     wants: str  # the rest of it
     has: bytes  # what the line has there
+    is_other_case: bool = False  # nothing but that differs
 
 
 class Trial(Pipeline):
@@ -107,15 +110,28 @@ class Trial(Pipeline):
         return found
 
     def near(self, rule_id: str) -> Sequence[Near]:
-        """Return the lines that come nearest to a pattern of the rule, the nearest first."""
+        """Return the lines that come nearest to a pattern of the rule, the nearest first.
+
+        Not those that one of its patterns matches.
+        """
         rule = self._ruleset.rule(rule_id)
         if rule is None:
             raise KeyError(rule_id)
         found: list[tuple[float, Near]] = []
+        patterns = [compile_pattern(source) for source in rule.match]
+        hit = {h.seq for h in self.hits if h.trigger == rule_id}
+        others = [
+            (seq, view)
+            for seq, view in enumerate(self._views, 1)
+            if seq not in hit and not view.has(patterns)
+        ]
         for source in rule.match:
             beginnings = list(_beginnings(source))
-            for seq, view in enumerate(self._views, 1):
-                if near := _nearest(source, beginnings, seq, view):
+            caseless = None if source.startswith("(?i)") else compile_pattern(f"(?i){source}")
+            for seq, view in others:
+                if caseless and view.search(caseless):
+                    found.append((1.0, Near(seq, view.text, source, "", "", b"", True)))
+                elif near := _nearest(source, beginnings, seq, view):
                     found.append(near)
         found.sort(key=lambda each: (-each[0], each[1].seq))
         return [near for _, near in found[:MAX_NEAR]]
@@ -157,6 +173,8 @@ class Trial(Pipeline):
                 return "needs", f"`needs` {wanted} within {lines}; no line there matches"
         if sharper := self._sharper(rule, seq):
             return "sharper", f"{sharper}, which is sharper, takes the line"
+        if is_mention(view, map(compile_pattern, rule.match)):
+            return "mention", "the line only mentions it: a status, a name, source code or prose"
         if is_text_command(view.text):
             return "replay", "the line is a command that only handles text, such as `grep`"
         if rule.ecosystem and self._known_by(seq).isdisjoint(rule.ecosystem):
