@@ -423,3 +423,67 @@ def test_numbers_go_on_where_they_were() -> None:
 
 def test_a_bios_that_restarts_in_silence_is_counted() -> None:
     assert Board().says("SecStartup").says(">>>>SecStartup", after_s=9).seqs() == [1, 2]
+
+
+@pytest.mark.parametrize("last", [[KERNEL, PANIC], [KERNEL, INIT], [PANIC], []])
+def test_each_round_of_a_fast_loop_through_secure_firmware_begins_at_its_first_line(
+    last: list[str],
+) -> None:
+    boot = [SPL, "DRAM init", BL31, U_BOOT, *last]
+    board = Board()
+    for _ in range(4):
+        board.says(*boot, after_s=2.6)
+
+    assert board.seqs() == [1 + len(boot) * boot_nr for boot_nr in range(4)]
+
+
+WATCHDOG_LINES = ["WATCHDOG RESET!", "System reset by watchdog", "[BOOT] reset reason: WDT"]
+
+
+@pytest.mark.parametrize("reset", WATCHDOG_LINES)
+def test_a_board_without_banner_that_only_prints_its_resets_loops_too(reset: str) -> None:
+    board = Board()
+    for _ in range(3):
+        board.says("ACME drive 2.1", reset, "clock ok", "speed 1000", after_s=4)
+
+    assert board.causes() == ["watchdog"] * 3
+    assert "boot.loop" in {f.trigger for f in board.found if isinstance(f, Hit)}
+
+
+@pytest.mark.parametrize("reset", WATCHDOG_LINES)
+def test_where_banners_are_known_a_printed_reset_is_no_start_of_its_own(reset: str) -> None:
+    board = Board().says(ZEPHYR, reset, "x").says(*["y"] * 30, reset, after_s=900)
+
+    assert board.seqs() == [1]
+    assert board.causes() == ["watchdog"]
+
+
+@pytest.mark.parametrize(
+    ("cause", "title"),
+    [
+        ("watchdog", "a watchdog reset"),
+        ("brownout", "a brownout"),
+        ("0x24", "the reason that it prints is not known here"),
+        ("pin", None),
+    ],
+)
+@pytest.mark.parametrize("ran_s", [4, 40])
+def test_the_cause_that_a_start_prints_is_the_reason_that_is_told(
+    cause: str, title: str | None, ran_s: int
+) -> None:
+    board = Board().says(ZEPHYR, "<inf> app: fine").says("<inf> app: fine", after_s=ran_s)
+    board.says(ZEPHYR, f"<inf> main: reset cause: {cause}", "<inf> app: fine").waits(1)
+    told = [f.title for f in board.found if isinstance(f, Hit) and f.trigger.startswith("boot.")]
+
+    is_told = title is not None and (ran_s >= 30 or cause in ("watchdog", "brownout"))
+    assert told == [f"the board restarted while it was running: {title}"] * is_told
+
+
+def test_a_cause_that_a_slow_start_prints_without_a_pause_is_still_its_own() -> None:
+    board = Board().says(ZEPHYR, "<inf> app: fine", PANIC).waits(5).says(ZEPHYR)
+    for line in ("<inf> clk: 1", "<inf> clk: 2", "<inf> clk: 3", "<inf> app: reset cause: WDT"):
+        board.waits(0.2).says(line)
+    late = Board().says(ZEPHYR).waits(0.4).says("<inf> app: reset cause: watchdog")
+
+    assert board.causes() == ["unknown", "watchdog"]
+    assert late.causes() == ["unknown"]

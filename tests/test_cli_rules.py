@@ -84,7 +84,7 @@ def test_rules_are_listed_by_words_and_explained(cli: Cli) -> None:
         "ID",
         "linux.irq_nobody_cared",
     ]
-    assert {"pack", "id", "severity", "tier", "title", "source"} == set(told[0])
+    assert {"pack", "id", "severity", "tier", "title", "source", "replaces"} == set(told[0])
     assert "boot.loop" in {entry["id"] for entry in told}
     assert "nobody cared" in explained.out
     assert json.loads(cli("rules", "explain", "boot.loop", "--json").out)["id"] == "boot.loop"

@@ -180,7 +180,6 @@ def test_every_proposal_finds_its_own_line() -> None:
         "\\",
         "ü",
         "\x07",
-        "%s",
     ]
     numbers = [
         "0x3ffb",
@@ -249,3 +248,48 @@ def test_words_with_accents_stay_whole(line: str, rule_id: str, title: str) -> N
     proposal = propose(line, "", "error")
 
     assert (proposal.id, proposal.title) == (rule_id, title)
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ("app: lost 3 of 17 packets (17.6 %)", ()),
+        ("Pumpe steht trocken bei 2400 U/min", ()),
+        ("failed with value 3 after 12 tries", ()),
+        ("cpu 93 % busy", ()),
+        ("motor stalled on channel 3, axis=2, at 80 C", ("channel", "axis")),
+        ("port 3 down, port 4 up", ("port", "port2")),
+    ],
+)
+def test_only_a_number_that_says_which_thing_is_part_of_the_key(
+    line: str, key: tuple[str, ...]
+) -> None:
+    assert propose(line, "mine.x", "error").key == key
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        (
+            "session 6fa459ea-ee8a-3ca4-894e-db77e160355e of aa:bb:cc:dd:ee:f0 died",
+            "session 00000000-1111-4222-8333-abcdefabcdef of 00:11:22:33:44:55 died",
+        ),
+        ("$PUMP,3,ERR*4F", "$PUMP,7,ERR*A0"),
+        (
+            "peer 00-11-22-33-44-55 at 10.0.0.1 left us",
+            "peer aa-bb-cc-dd-ee-ff at 10.0.0.77 left us",
+        ),
+    ],
+)
+def test_what_is_one_token_is_generalised_as_one(line: str, other: str) -> None:
+    matcher = Matcher(parse_rules(propose(line, "mine.x", "error").toml()))
+
+    assert [hit.trigger for hit in hits_of(matcher, line)] == ["mine.x"]
+    assert [hit.trigger for hit in hits_of(matcher, other)] == ["mine.x"]
+
+
+def test_a_line_without_ascii_words_is_told_how_to_look_for_its_bytes(cli: Cli) -> None:
+    result = cli("rules", "new", "温度 12")
+
+    assert result.code == 2
+    assert r"match = ['\xe6\xb8\xa9\xe5\xba\xa6 12']" in result.err

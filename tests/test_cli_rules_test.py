@@ -243,3 +243,33 @@ def test_titles_are_the_last_column_so_that_only_they_may_be_broken(
 
     assert any(row.split() == ["LINE", "BLOCK", "RULE", "SEVERITY", "WHAT"] for row in rows)
     assert any(row.endswith("  error     valve 3 is stuck") for row in rows)
+
+
+def test_near_misses_are_told_beside_hits_and_case_is_named(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(
+        b"valve 3 is stuck\nvalve dump ends\nvalve abc is stuck\nValve 4 is stuck\nvalve 5 is stale\n"
+    )
+    near = tried(cli, tmp_path, "mine.valve")["near"]
+    result = cli("rules", "test", str(tmp_path / "a.log"), "--rule", "mine.valve")
+
+    assert [(each["line"], each["differs_in_case"]) for each in near] == [(4, True), (5, False)]
+    assert "only upper and lower case differ: begin the pattern with  (?i)" in result.out
+    assert result.code == 0
+
+
+def test_a_draft_that_is_no_toml_is_named_by_its_own_path(cli: Cli, tmp_path: Path) -> None:
+    draft = tmp_path / "d.toml"
+    draft.write_text('[[rule]]\nmatch = ["a\\d"]\n')
+    tested = cli("rules", "test", str(tmp_path / "a.log"), "--with", str(draft))
+    checked = cli("rules", "check", str(draft))
+
+    for told in (tested.err, checked.err):
+        assert f"{draft}:2: not TOML: unescaped " in told
+        assert "in single quotes, '...', a `\\` stands for itself" in told
+
+
+def test_a_backspace_in_a_pattern_is_taken_for_a_slip(cli: Cli, tmp_path: Path) -> None:
+    draft = tmp_path / "d.toml"
+    draft.write_text(RULES.replace("mine.", "other.").replace("['pump is dry']", '["\\bpump"]'))
+
+    assert "it holds a backspace" in cli("rules", "check", str(draft)).err

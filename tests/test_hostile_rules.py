@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from serialwatch.records import Hit, Lines
+from serialwatch.agent.knowledge import Cause
+from serialwatch.agent.offline.suspects import is_shown_by
+from serialwatch.records import Hit, Line, Lines
 from serialwatch.tomlfile import TomlError
 from serialwatch.triggers import patience
+from serialwatch.triggers.check import check_rules
 from serialwatch.triggers.matcher import Matcher
+from serialwatch.triggers.pattern_tree import PatternError
 from serialwatch.triggers.patterns import compile_pattern
 from serialwatch.triggers.rules import load_rules, parse_rules
 from serialwatch.triggers.watch import PortWatch
@@ -351,3 +356,57 @@ def test_a_pattern_that_was_given_up_is_tried_again(monkeypatch: pytest.MonkeyPa
     now_s += patience.GIVEN_UP_S
 
     assert pattern.find(b"abcdzzz")
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["(?P<v>(?:a|a)*)c", r"(?:\d|\w)+c", "(?i)(?:a|A)*c", "x(?:y(?:ab|a.){1,30})?", "(?:[ab]|b)+"],
+)
+def test_alternatives_that_fit_the_same_text_are_not_repeated(source: str) -> None:
+    with pytest.raises(PatternError, match="repeats alternatives that fit the same text"):
+        compile_pattern(source)
+
+
+@pytest.mark.parametrize("source", ["(?:a|ab|b)*c", "(?:(?:a|a)|x)*c", "(?:a|a)" * 60 + "c"])
+def test_a_choice_that_may_take_for_ever_is_ended(source: str) -> None:
+    before = patience.unanswered()
+
+    assert compile_pattern(source).find(b"ab" * 2000 + b"a" * 60) is None
+    assert patience.unanswered() == before + 1
+
+
+def test_alternatives_that_differ_cost_nothing() -> None:
+    for source in (r'"(?:[^"\\]|\\.)*"', "(?:panic|oops|BUG): ", "(?:a|A)*c"):
+        assert compile_pattern(source).least_costly > 256
+
+
+def test_no_pattern_holds_up_another_thread() -> None:
+    found: list[object] = []
+
+    def look() -> None:
+        found.append(compile_pattern("(?:a|ab|b)*c").find(b"ab" * 2000))
+        found.append(compile_pattern(r"(a.*)(b.*)(c.*)(d.*)zzz").find(b"abcd" * 900))
+        found.append(compile_pattern(r"(?P<n>\d+) (?P<m>\d+)").find(b"12 13"))
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(60)
+
+    assert found[:2] == [None, None]
+    assert found[2]
+
+
+def test_a_pattern_of_a_knowledge_page_does_not_hold_up_the_agent() -> None:
+    cause = Cause("pump", "high", "", (), ("(a|ab|b)*c",), ())
+    line = Line("dut1", 1, b"", 1, 1, 1, 1)
+
+    assert is_shown_by(cause, [(line, "ab" * 200)]) is None
+
+
+def test_an_example_that_takes_too_long_is_told() -> None:
+    text = HEAD + "match = 'pump'\nfields = '(?:a|ab|b)*c'\nexamples = ['pump " + "ab" * 60 + "']\n"
+    began = time.process_time()
+    (problem,) = check_rules(parse_rules(text, "mine.toml"))
+
+    assert problem.startswith("rule mine.x (mine.toml:1): a pattern takes too long on its examples")
+    assert time.process_time() - began < LOAD_S

@@ -599,6 +599,22 @@ def test_60_s_of_ordinary_lines_mean_it_continued() -> None:
     assert whats(told).count("outcome") == 1
 
 
+def test_what_comes_after_the_next_boot_is_ready_is_no_part_of_it_without_a_clock_either() -> None:
+    incidents = Incidents(1)
+    incidents.found(hit(0, seq=5, boot=1))
+    incidents.found(boot(0, seq=9))
+    incidents.found(hit(0, "linux.fs_error", seq=12, boot=2, severity="error"))
+    incidents.found(ready(0, seq=20))
+    incidents.found(hit(0, "linux.hung_task", seq=30, boot=2, severity="error"))
+    incidents.found(boot(0, seq=40, number=3))
+    incidents.found(replace(ready(0, seq=50), boot=3))
+    incidents.found(hit(0, "linux.soft_lockup", seq=60, boot=3, severity="error"))
+    incidents.found(hit(0, seq=61, boot=3))
+
+    told = [[each.trigger for each in i.hits] for i in incidents.open()]
+    assert told == [["linux.oops", "linux.fs_error", "linux.hung_task"], ["linux.soft_lockup"]]
+
+
 def test_a_ready_marker_after_the_reboot_does_not_change_the_outcome() -> None:
     incidents = Incidents(1)
     incidents.found(hit(0))

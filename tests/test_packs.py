@@ -145,7 +145,8 @@ def _is_in(source: str, texts: Iterable[str]) -> bool:
     return any(LineView(strip_escapes(line)).search(pattern) for line in lines)
 
 
-def _watch(data: bytes, *, most_lines: int = 9, seed: int = 0) -> list[Finding]:
+@cache
+def _watch(data: bytes, *, most_lines: int = 9, seed: int = 0) -> tuple[Finding, ...]:
     """Feed a stream at a steady pace, in chunks of up to so many lines, and close the port."""
     sizes = random.Random(seed)
     watch = PortWatch("dut1", matcher())
@@ -159,17 +160,17 @@ def _watch(data: bytes, *, most_lines: int = 9, seed: int = 0) -> list[Finding]:
         found += watch.fed(Lines(done + 1, len(chunk), text, mono_ns=at_ns, utc_ns=at_ns))
         done += len(chunk)
     end_ns = S + (done + 5 * LINES_PER_S) * S // LINES_PER_S
-    return found + watch.lost(end_ns)
+    return (*found, *watch.lost(end_ns))
 
 
-def _hits(found: list[Finding]) -> list[Hit]:
+def _hits(found: Iterable[Finding]) -> list[Hit]:
     """Return hits from warning up, and generic ones only where nothing better was found."""
     hits = [f for f in found if isinstance(f, Hit) and SEVERITIES.index(f.severity) > 0]
     better = [hit for hit in hits if hit.tier != "generic"]
     return better or hits
 
 
-def _told(found: list[Finding]) -> list[tuple[str, int, int]]:
+def _told(found: Iterable[Finding]) -> list[tuple[str, int, int]]:
     return [(f.trigger, f.seq, f.block_first) for f in found if isinstance(f, Hit)]
 
 

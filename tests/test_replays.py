@@ -92,3 +92,39 @@ def test_a_line_that_comes_again_and_again_is_no_copy() -> None:
     assert told(*[b"d"] * 4) == told(*[b"d"] * 12) == "no"
     assert told(*PAIRS[:4], *[b"c"] * 6, b"d", b"d") == "perhaps"
     assert told(b"a", b"x", *[b"b"] * 8, b"d", b"d") == "no"
+
+
+PANIC = b"<0>[ 1234.567890] Kernel panic - not syncing: Fatal exception"
+CAT = b"root@board:~# cat /sys/fs/pstore/dmesg-ramoops-0"
+
+
+def is_replay(*lines: bytes) -> bool:
+    recent, offset = recent_of(b"[    5.000000] Run /sbin/init as init process", *lines)
+    return recent.is_replay(lines[-1], offset)
+
+
+@pytest.mark.parametrize(
+    "command", [CAT, b"# cat /proc/last_kmsg", b"[12:03:41.5] ~ # less pstore/0"]
+)
+def test_a_record_that_is_printed_after_a_restart_says_nothing_new(command: bytes) -> None:
+    more = b"<4>[ 1234.560000] CPU: 0 PID: 1 Comm: sh Not tainted 6.1.0 #1"
+
+    assert is_replay(command, b"Panic#1 Part1", more, PANIC)
+
+
+def test_behind_the_record_and_its_prompt_a_panic_is_news() -> None:
+    assert not is_replay(PANIC)
+    assert not is_replay(CAT, PANIC, b"root@board:~# uptime", PANIC)
+    assert not is_replay(b"[    5.1] pstore: Using crash dump compression", PANIC)
+
+
+def test_a_record_may_come_in_many_chunks() -> None:
+    recent = Recent()
+    recent.fed(1, b"hello\n" + CAT + b"\n")
+    for seq in range(3, 9):
+        recent.fed(seq, PANIC + b"\n")
+        assert recent.is_replay(PANIC, 0)
+    recent.fed(9, b"root@board:~# \n")
+    recent.fed(10, PANIC + b"\n")
+
+    assert not recent.is_replay(PANIC, 0)

@@ -71,3 +71,44 @@ def test_rules_check_tells_it(tmp_path: Path, cli: Cli) -> None:
 
     assert f"  {tmp_path}/mine (read)\n  {tmp_path}/etc/rules.d (no such folder)\n" in result.out
     assert f"{tmp_path}/etc/rules.d (no such folder)" in as_json["folders"]
+
+
+def test_a_rule_that_takes_anothers_place_is_told_everywhere(
+    tmp_path: Path, cli: Cli, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "p.toml").write_text(PUMP.replace("pump is dry", "pump ran dry"))
+    detector = '[[detector]]\nid = "mine.quiet"\nkind = "silence"\nseverity = "error"\n'
+    (tmp_path / "mine" / "q.toml").write_text(detector)
+    (own / "q.toml").write_text(detector + "limit_s = 5\n")
+    told = "rule mine.pump (own/p.toml:2): replaces mine.pump (mine/pump.toml:2)"
+    checked = cli("rules", "check", str(own))
+    same = cli("rules", "check", str(tmp_path / "mine"))
+    for user in ("cli.rules_load", "service.rules"):
+        monkeypatch.setattr(f"serialwatch.{user}.search_path", lambda _: [own, tmp_path / "mine"])
+    listed = cli("rules", "list")
+    rows = {row["id"]: row for row in json.loads(cli("rules", "list", "--json").out)}
+    book = RuleBook()
+    for _ in range(2):
+        book.compile(load_config(None, ()))
+
+    assert (checked.code, same.err) == (0, "")
+    assert f"warning: {told}" in checked.err
+    assert "detector mine.quiet (own/q.toml:1): replaces mine.quiet (mine/q.toml:1)" in checked.err
+    assert "replaces mine.pump (mine/pump.toml:2)" in listed.out
+    assert rows["mine.pump"]["replaces"] == "mine/pump.toml:2"
+    assert caplog.messages.count(f"rules: {told}") == 1
+
+
+def test_a_pack_that_is_good_again_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    path = tmp_path / "mine" / "pump.toml"
+    book = RuleBook()
+    for text in (PUMP, PUMP + "[[rule", PUMP, PUMP):
+        path.write_text(text)
+        book.compile(load_config(None, ()))
+
+    assert caplog.messages.count(f"rules: {path} is in order again") == 1

@@ -205,3 +205,19 @@ Interrupt
 
     assert errors(found(matcher, b"poll: 12 registers\n" + text)) == []
     assert errors(found(matcher, b"poll: 12 registers\n" + text[: text.index(b"Keyb")]))
+
+
+@pytest.mark.parametrize("prefix", [b"", PUTTY, SYSLOG])
+def test_a_space_that_was_torn_off_is_no_line_between_a_command_and_its_answer(
+    matcher: Matcher, prefix: bytes
+) -> None:
+    lines = (
+        b"gateway>info",
+        b"MFG String:",
+        b" ",
+        b"AppBuilder MFG Code: 1",
+        b"Reset info: 0x06 (SW )",
+    )
+    text = b"".join(prefix + line + b"\n" for line in lines)
+
+    assert not any(isinstance(f, Boot) for f in found(matcher, text * 3))

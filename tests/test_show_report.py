@@ -139,6 +139,12 @@ Made by          the offline analyst, 4 skills, 0.4 s; no model was asked (none 
     )
 
 
+def test_a_reboot_behind_a_crash_does_not_name_the_crash_as_what_reset_the_board() -> None:
+    lines = plain(100, about=replace(ABOUT, outcome_cause="panic"))
+
+    assert "Outcome          the board rebooted after the crash" in lines
+
+
 def test_a_model_that_was_asked_in_vain_is_not_one_that_was_not_asked() -> None:
     cost = Cost(4, 8, 23_000, 0.4, "", "no report in 8 rounds")
     lines = report_lines(replace(REPORT, cost=cost), ABOUT, NOW, None)

@@ -427,6 +427,13 @@ def test_an_escape_cut_by_the_pause_does_not_hide_a_fault() -> None:
     assert triggers(feed.partial("\x1b[1;31mpump died\x1b[0")) == ["mine.dump"]
 
 
+def test_an_unfinished_line_may_be_several_of_a_console_of_crs() -> None:
+    feed = Feed(small())
+
+    assert triggers(feed.partial("ready\rpump died")) == ["mine.dump"]
+    assert [f for f in feed.partial("ready\rpump died\rzed> ") if isinstance(f, Ready)]
+
+
 def test_the_echo_of_what_was_typed_is_no_fault_but_what_the_board_says_is() -> None:
     feed = Feed(small())
     feed.watch.wrote(b"put val", feed.now)

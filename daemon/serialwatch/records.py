@@ -166,6 +166,11 @@ class Incident:
     muted_until_utc_ns: int | None = None  # 0: until unmuted
     resolved_by: str = ""
 
+    @property
+    def end_seq(self) -> int:
+        """Return the last line that is known to belong to it, also since it has settled."""
+        return max([self.last_seq, *(h.last_seq for h in self.hits if h.severity != "note")])
+
 
 IncidentWhat = Literal["opened", "changed", "settled", "outcome", "resolved", "muted"]
 
@@ -449,6 +454,40 @@ class ModelCalls(Protocol):
         ...
 
 
+class ConsoleCalls(Protocol):
+    """`ctx.console`, L3: each call is one step of an action that a person approves first."""
+
+    async def send(self, text: str, *, port: str = "") -> dict[str, Any]:
+        """Send exactly this text; return `before_seq`, the line it may be answered from.
+
+        While an action is proposed nothing is sent, and `is_rehearsal` is true: do not wait then.
+        """
+        ...
+
+
+class BoardPort(str):
+    """`ctx.port`: the name of the run's port, and as L3 what can be done to it; as `ConsoleCalls`.
+
+    "" if the run is about no port.
+    """
+
+    __slots__ = ()
+
+    async def reset(self, *, port: str = "") -> dict[str, Any]:
+        """Reset the board in the way its configuration says."""
+        raise NotImplementedError
+
+    async def set_lines(
+        self, *, dtr: bool | None = None, rts: bool | None = None, port: str = ""
+    ) -> dict[str, Any]:
+        """Set modem lines; None leaves one alone."""
+        raise NotImplementedError
+
+    async def send_break(self, ms: int, *, port: str = "") -> dict[str, Any]:
+        """Send a break of so many milliseconds."""
+        raise NotImplementedError
+
+
 class SkillContext(Protocol):
     """What `ctx` is to a skill: the only way from its process to the bench.
 
@@ -458,7 +497,7 @@ class SkillContext(Protocol):
 
     run_id: str
     step: int
-    port: str  # "" if the run is about no port
+    port: BoardPort
     incident: int | None
     deadline_s: float  # time.monotonic() at which the skill is killed
     data_dir: Path | None  # of the session; the only place where a skill may write
@@ -472,6 +511,7 @@ class SkillContext(Protocol):
     snapshot: SnapshotCalls
     human: HumanCalls
     model: ModelCalls
+    console: ConsoleCalls
 
     async def ports(self) -> dict[str, Any]:
         """Return the state of every port."""

@@ -86,7 +86,10 @@ def parse_toml(text: str, path: str) -> TomlFile:
         line = re.search(r"at line (\d+)", str(exc))
         at = line.group(1) if line else str(text.count("\n") + 1)
         words = re.sub(r" \(at (line \d+, column (\d+)|end of document)\)", r"", str(exc))
-        raise TomlError([f"{path}:{at}: not TOML: {words[:1].lower()}{words[1:]}"]) from exc
+        told = f"{words[:1].lower()}{words[1:]}"
+        if "'\\' in a string" in words:
+            told += "; in single quotes, '...', a `\\` stands for itself"
+        raise TomlError([f"{path}:{at}: not TOML: {told}"]) from exc
     except (RecursionError, ValueError) as exc:  # thousands of brackets, or of digits
         raise TomlError([f"{path}:1: not TOML that can be read: {exc}"]) from exc
 

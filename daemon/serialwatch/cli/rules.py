@@ -14,10 +14,10 @@ from serialwatch.bundled import bundled_dir, search_path, told_search_path
 from serialwatch.cli.errors import FAULT, WRONG_USE, tell
 from serialwatch.cli.options import json_option
 from serialwatch.cli.rules_load import (
-    as_folders,
     load_all,
     load_installed,
     matcher_of,
+    packs_at,
     unknown_rule,
 )
 from serialwatch.cli.rules_new import new_rule
@@ -66,13 +66,12 @@ def check(paths: tuple[Path, ...], as_json: bool) -> int:
     A PATH, a pack or a folder of packs, is checked together with the rules that are installed.
     Exits with 2 if a rule cannot be used, with 1 if one does not hold what its examples promise.
     """
-    with as_folders(paths) as folders:
-        loaded = load_all(folders)
+    loaded = load_all(packs_at(paths))
     problems = [
         *check_rules(loaded, matcher_of(loaded)),
         *_pages_missing(loaded),
     ]
-    warnings = list(_without_literal(loaded))
+    warnings = [*loaded.replacements(), *_without_literal(loaded)]
     code = WRONG_USE if loaded.problems else FAULT if problems else 0
     if as_json:
         told = {
@@ -111,6 +110,7 @@ def list_rules(
         *((rule.id, rule.severity, rule.tier, rule.title, rule.source) for rule in loaded.rules),
         *((d.id, d.severity, "detector", detector_sentence(d), d.source) for d in loaded.detectors),
     ]
+    replaced = dict(loaded.replaced)
     wanted = [
         entry
         for entry in sorted(found)
@@ -121,7 +121,9 @@ def list_rules(
     if as_json:
         names = ("id", "severity", "tier", "title", "source")
         told = [
-            {"pack": e[0].partition(".")[0], **dict(zip(names, e, strict=True))} for e in wanted
+            {"pack": e[0].partition(".")[0], **dict(zip(names, e, strict=True))}
+            | {"replaces": replaced.get(e[0], "")}
+            for e in wanted
         ]
         click.echo(json.dumps(told, indent=2))
         return 0
@@ -132,7 +134,14 @@ def list_rules(
         asked += [f"the severity {severity}"] if severity else []
         say(f"no rule has {', '.join(asked) or 'been found'}")
         return 0
-    rows = [Row(tuple(map(safe, e)), styles=("", SEVERITY_STYLES[e[1]])) for e in wanted]
+    rows = [
+        Row(
+            tuple(map(safe, e)),
+            f"replaces {e[0]} ({safe(replaced[e[0]])})" if e[0] in replaced else "",
+            ("", SEVERITY_STYLES[e[1]]),
+        )
+        for e in wanted
+    ]
     for line in table(_COLUMNS, rows, width_of(out)):
         out.print(line)
     if out.is_terminal:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from serialwatch.bundled import search_path
@@ -31,32 +29,21 @@ def load_installed(folders: Sequence[Path] = ()) -> RuleSet:
     return loaded
 
 
-@contextmanager
-def as_folders(paths: Sequence[Path]) -> Iterator[list[Path]]:
-    """Return folders with the packs that `paths` name, which are folders or packs themselves.
+def packs_at(paths: Sequence[Path]) -> list[Path]:
+    """Return the paths, which are packs or folders of packs.
 
     Raises:
         CliError: a path is neither.
 
     """
-    with tempfile.TemporaryDirectory(prefix="serialwatch-rules-") as made:
-        yield [
-            path if path.is_dir() else _folder_of(path, Path(made) / str(number))
-            for number, path in enumerate(paths)
-        ]
-
-
-def _folder_of(path: Path, place: Path) -> Path:
-    """Make a folder that holds nothing but the pack at `path`, called as the one it is in."""
-    if not path.exists():
-        raise CliError(f"{safe(path)}: no such file or folder", WRONG_USE)
-    if path.suffix != ".toml":
-        raise CliError(f"{safe(path)}: no pack of rules: its name must end in .toml", WRONG_USE)
-    whole = path.absolute()
-    folder = place / whole.parent.name if whole.parent.name else place
-    folder.mkdir(parents=True)
-    (folder / whole.name).symlink_to(whole)
-    return folder
+    for path in paths:
+        if not path.exists():
+            raise CliError(f"{safe(str(path))}: no such file or folder", WRONG_USE)
+        if path.suffix != ".toml" and not path.is_dir():
+            raise CliError(
+                f"{safe(str(path))}: no pack of rules: its name must end in .toml", WRONG_USE
+            )
+    return list(paths)
 
 
 def load_all(folders: Sequence[Path] = ()) -> RuleSet:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
+from serialwatch.cli.errors import FAULT, WRONG_USE, CliError, tell
 from serialwatch.cli.options import json_option
-from serialwatch.cli.rules_load import as_folders, load_installed, matcher_of, unknown_rule
+from serialwatch.cli.rules_load import load_installed, matcher_of, packs_at, unknown_rule
 from serialwatch.cli.show_analysis import shown_name
 from serialwatch.cli.tables import SEVERITY_STYLES, Column, Row, console, safe, say, table, width_of
 from serialwatch.cli.waiting import told_while_waiting
@@ -49,20 +49,21 @@ def test_rules(file: Path, rule_id: str | None, paths: tuple[Path, ...], as_json
     With --rule: also why the rule does not hit a line that it might have. Exits with 1 if nothing
     was hit.
     """
-    with as_folders(paths) as folders:
-        ruleset = load_installed(folders)
+    ruleset = load_installed(packs_at(paths))
     if rule_id and not (ruleset.rule(rule_id) or ruleset.detector(rule_id)):
         raise unknown_rule(ruleset, rule_id)
     trial = Trial(matcher_of(ruleset))
     try:
         with _opened(file) as log:
             trial.try_out(log)
+            if log.damage:
+                tell(f"{safe(str(file))}: {log.damage}; what could be unpacked is tried")
     except OSError as exc:
         raise CliError(f"{safe(str(file))}: {exc.strerror or exc}", WRONG_USE) from exc
     hits = [hit for hit in trial.hits if rule_id in (None, hit.trigger)]
     is_rule = rule_id is not None and ruleset.rule(rule_id) is not None
     misses = trial.misses(rule_id) if rule_id and is_rule else ()
-    near = trial.near(rule_id) if rule_id and is_rule and not hits and not misses else ()
+    near = trial.near(rule_id) if rule_id and is_rule else ()
     if as_json:
         click.echo(json.dumps(_json(str(file), trial, hits, misses, near), indent=2))
     else:
@@ -116,6 +117,7 @@ def _json(
         "near": [
             {"line": trial.line_of(each.seq), "pattern": each.pattern, "matches": each.matches}
             | {"then_wants": each.wants, "line_has": _text(each.has), "text": _text(each.text)}
+            | {"differs_in_case": each.is_other_case}
             for each in near
         ],
     }
@@ -152,6 +154,9 @@ def _show_why_not(trial: Trial, rule_id: str, misses: Sequence[Miss], near: Sequ
     for each in near:
         out.print(f"L{trial.line_of(each.seq)} is nearly hit by  {safe(each.pattern)}")
         out.print(f"    {_text(each.text)}")
+        if each.is_other_case:
+            out.print("    only upper and lower case differ: begin the pattern with  (?i)")
+            continue
         out.print(f"    matches  {safe(each.matches)}")
         out.print(f"    then wants  {safe(each.wants)}  where the line has  {_text(each.has)}")
     if not (misses or near):

@@ -209,6 +209,8 @@ def _facts(report: Report, about: About, now: datetime) -> Iterator[tuple[str, l
     """Return what stands below the conclusions: a label and one item or more."""
     if about.outcome:
         cause = f" ({safe(about.outcome_cause)})" if about.outcome_cause else ""
+        if about.outcome_cause == "panic":  # a start behind a crash, whatever it was that reset it
+            cause = " after the crash"
         yield "Outcome", [f"the board {about.outcome}{cause}"]
     claims = " ".join(conclusion.claim for conclusion in report.conclusions)
     for label, status in _STATUSES:

@@ -75,6 +75,7 @@ class _Port:
     firmware: str = ""
     lines: int = 0
     line_ns: int = 0  # of the last line
+    boot: int = 0  # the last one that began
     current: OpenIncident | None = None  # not yet settled
     live: dict[int, OpenIncident] = field(default_factory=dict)  # unresolved, oldest first
     active: dict[int, OpenIncident] = field(default_factory=dict)  # of `live`: need the time
@@ -287,17 +288,22 @@ class Incidents:
         for live in reversed(port.live.values()):
             goes_on = hit.continues and not live.is_decided and live.is_fresh_fault(hit.mono_ns)
             if goes_on and not live.primary.trigger.startswith(_NO_CRASH):
-                return live
+                # A kernel's fault takes user space with it, not the other way round.
+                is_of_it = live.primary.ecosystem in (hit.ecosystem, "linux")
+                if is_of_it or severity_rank(hit.severity) <= severity_rank(live.severity):
+                    return live
             # A fault that came again prints again what it printed then, in other words perhaps.
             if (
                 hit.mono_ns - live.recent_ns <= SETTLE_NS
                 and live.fault_ns is not None
+                and not live.is_past(hit)
                 and severity_rank(hit.severity) <= severity_rank(live.severity)
             ):
                 return live
         for better in port.better:
             if (
                 better.incident.id in port.live
+                and not better.incident.is_past(hit)
                 and TIERS.index(better.hit.tier) > TIERS.index(hit.tier)
                 and _is_near(better.hit, better.lines, hit, port.lines)
                 and (
@@ -374,6 +380,7 @@ class Incidents:
             live.end_block(end.trigger, end.last_seq, end.mono_ns)
 
     def _boot(self, port: _Port, boot: Boot) -> list[IncidentChange]:
+        port.boot = boot.number
         changes = []
         for live in port.live.values():
             if not live.is_fresh_fault(boot.mono_ns):
@@ -385,6 +392,12 @@ class Incidents:
 
     def _ready(self, port: _Port, ready: Ready) -> list[IncidentChange]:
         changes = []
+        for live in port.live.values() if ready.boot == port.boot else ():
+            live.came_up(ready)
+        if (current := port.current) is not None and current.up_seq:
+            current.settle()
+            port.current = None
+            changes.append(self._told("settled", current))
         for live in port.active.values():
             if not live.is_decided and live.decide("continued", "", ready.seq):
                 changes.append(self._told("outcome", live))

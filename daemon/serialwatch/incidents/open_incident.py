@@ -12,6 +12,7 @@ from serialwatch.records import (
     HitCount,
     Incident,
     Outcome,
+    Ready,
     Severity,
     State,
 )
@@ -114,6 +115,8 @@ class OpenIncident:
         self.linked: tuple[int, ...] = ()
         self.seen_before: tuple[int, ...] = ()
 
+        self.up_seq = 0  # line in which a later boot was ready: what it came from is past
+        self._boot = 0  # of the last hit that is more than a consequence
         self.fault_ns: int | None = None  # the last hit that awaits an outcome
         self.is_decided = True  # what became of the last fault is known
         self.outcome: Outcome | None = None
@@ -212,6 +215,10 @@ class OpenIncident:
         self.last_mono_ns = max(self.last_mono_ns, hit.mono_ns)
         self.last_utc_ns = hit.utc_ns
         self.untold_seq = self.untold_seq or (hit.seq if hit.count == 1 else hit.block_first)
+        if hit.severity != "note" and not tells_a_consequence(hit):
+            self._boot = max(self._boot, hit.boot)
+            if hit.seq > self.up_seq:
+                self.up_seq = 0
         if is_fault(hit) and not tells_a_consequence(hit):
             self.fault_ns = hit.mono_ns
             self.is_decided = False
@@ -254,6 +261,18 @@ class OpenIncident:
     def is_fresh_fault(self, mono_ns: int) -> bool:
         """Tell whether something failed here so recently that a reboot would come of it."""
         return self.fault_ns is not None and mono_ns - self.fault_ns <= REBOOT_NS
+
+    def came_up(self, ready: Ready) -> None:
+        """Note that the board is ready; if it has started since, this fault is past."""
+        if ready.boot > self._boot and not self.open_blocks:
+            self.up_seq = self.up_seq or ready.seq
+
+    def is_past(self, hit: Hit) -> bool:
+        """Tell whether the board has started and got ready between this fault and a hit.
+
+        That tells them apart even in a log that tells no time.
+        """
+        return 0 < self.up_seq < hit.seq
 
     def has_restarted(self, hit: Hit) -> bool:
         """Tell whether this is a restart for no known reason that a loop began with."""
@@ -367,7 +386,19 @@ class OpenIncident:
         """
         if tells_a_consequence(hit):
             return True
-        return hit.continues and self._clear_at is not None and self._clear_at < _position(hit)
+        if not hit.continues or self._clear_at is None or self._clear_at >= _position(hit):
+            return False
+        return not self._is_crash_of_its_own(hit)
+
+    def _is_crash_of_its_own(self, hit: Hit) -> bool:
+        """Tell whether a handler that many firmwares have told of a crash after lesser faults."""
+        if hit.tier != "family" or hit.severity != "critical" or not hit.continues:
+            return False
+        firsts = (t.first for t in self._tallies.values() if t.first.tier != "generic")
+        earlier = [f for f in firsts if is_fault(f) and _position(f) < _position(hit)]
+        return bool(earlier) and all(
+            f.severity != "critical" and f.ecosystem != hit.ecosystem for f in earlier
+        )
 
     def _choose(self) -> bool:
         """Find the root cause; return whether it is another one than before."""
@@ -386,12 +417,13 @@ class OpenIncident:
         self.primary = best.first
         return changed
 
-    def _merit(self, tally: _Tally) -> tuple[bool, bool, int, int, int]:
-        """Rank as a root cause: a fault, no consequence, a sharp rule, early."""
+    def _merit(self, tally: _Tally) -> tuple[bool, bool, bool, int, int, int]:
+        """Rank as a root cause: a fault, no consequence, a crash, a sharp rule, early."""
         first = tally.first
         return (
             severity_rank(tally.severity) >= 2,
             not self._follows(first) and not self._is_silenced(first),
+            self._is_crash_of_its_own(first),
             _TIER_RANKS[first.tier],
             -first.mono_ns,
             -first.seq,

@@ -10,6 +10,7 @@ import gc
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import hyperscan as hs
 
@@ -21,6 +22,7 @@ from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.pattern_tree import PatternError
 from serialwatch.triggers.patterns import check_compiles, compile_scanned
 from serialwatch.triggers.rules import RuleFiles, RuleFolders
+from serialwatch.triggers.ruleset import RuleSet
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +45,8 @@ class RuleBook:
         self._loaded: RuleFiles = ()
         self._looked_at: RuleFiles = ()
         self._told = ""  # where rules are looked for
+        self._replacements: frozenset[str] = frozenset()
+        self._broken: frozenset[Path] = frozenset()
 
     def compile(self, config: Config) -> Compiled:
         """Load and compile all packs; one that is broken now is used as it was.
@@ -82,8 +86,19 @@ class RuleBook:
         before, self._looked_at = self._looked_at, state
         return self.is_changing and self._looked_at == before
 
+    def _tell_changes(self, ruleset: RuleSet) -> None:
+        """Log which rules took the place of others, and which packs are in order again."""
+        replacements = frozenset(ruleset.replacements())
+        for told in sorted(replacements - self._replacements):
+            log.warning("rules: %s", told)
+        self._replacements = replacements
+        for path in sorted(self._broken - self._folders.broken):
+            log.info("rules: %s is %s", path, "in order again" if path.exists() else "gone")
+        self._broken = self._folders.broken
+
     def _compiled(self, config: Config) -> Compiled:
         ruleset = self._folders.load()
+        self._tell_changes(ruleset)
         ready = []
         port_problems = []
         of_ports = {f'port "{name}"': port.ready for name, port in config.port.items()}

@@ -22,7 +22,8 @@ _OWN_CAUSE_LINES = 16  # behind its banner a start tells its own cause,
 _AHEAD_LINES = 10  # and a first stage may tell that of the start whose banner is to follow
 _AHEAD_S = 3.0
 _ANNOUNCES = 0
-_LAST_THAT_STARTS = 4  # stages: user space alone is no start
+_LAST_THAT_STARTS = 4  # stages: user space alone is no start;
+_LAST_OF_FIRMWARE = 2  # no earlier one comes again once the boot loader runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +262,8 @@ class Boots:
         """Tell whether a start has this banner twice, e.g. an SPL on each of two cores."""
         if (
             first.pattern in self._repeated
+            or self._panic is not None
+            or self._stage > max(first.marker.stage, _LAST_OF_FIRMWARE)
             or self._passed.isdisjoint(first.marker.again_after)
             or self._last is None
             or not at.is_within(_AGAIN_S, self._last)

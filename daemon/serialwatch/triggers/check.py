@@ -9,6 +9,7 @@ from serialwatch.records import TIERS, Hit, Lines
 from serialwatch.titles import duration
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.moments import S
+from serialwatch.triggers.patience import unanswered
 from serialwatch.triggers.ruleset import Detector, Rule, RuleSet
 from serialwatch.triggers.watch import PortWatch
 
@@ -25,6 +26,7 @@ def check_rules(ruleset: RuleSet, matcher: Matcher | None = None) -> list[str]:
     told = {example: rule.id for rule in ruleset.rules for example in rule.examples}
     for rule in ruleset.rules:
         where = f"rule {rule.id} ({rule.source})"
+        before = unanswered()
         if not rule.examples:
             problems.append(f"{where}: needs an example, a line that it finds")
         for example in rule.examples:
@@ -32,6 +34,11 @@ def check_rules(ruleset: RuleSet, matcher: Matcher | None = None) -> list[str]:
         for line in rule.counterexamples:
             problems += (
                 f"{where}: {wrong}" for wrong in _wrong_counterexample(matcher, rule, line, told)
+            )
+        if unanswered() > before:
+            problems.append(
+                f"{where}: a pattern takes too long on its examples; "
+                "let no part repeat that varies itself"
             )
     return problems
 

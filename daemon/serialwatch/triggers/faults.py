@@ -114,7 +114,8 @@ class Faults:
         if self._block and not self._block.ends.isdisjoint(reading.ids):
             return False
         matches = reading.patterns
-        if not matches or not matches <= compiled.matches or reading.is_vetoed(compiled):
+        # Lines of a flood are alike: what the first ones were looked at for is not asked again.
+        if not matches or not matches <= compiled.matches or reading.has_unless(compiled):
             return False
         if compiled.rule.ecosystem and not self._is_proven(compiled.rule.ecosystem, reading):
             return False

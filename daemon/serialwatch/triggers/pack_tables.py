@@ -165,6 +165,7 @@ class BootTable(Table):
     causes: _Causes = {}
     unless_after: _Strings = ()
     again_after: _Strings = ()
+    makeshift: bool = False
 
     def scanned(self) -> Iterator[_Named]:
         """Return the patterns that are looked for in all lines."""
@@ -182,10 +183,13 @@ class BootTable(Table):
 
     def made(self, source: str) -> rs.BootMarker:
         """Return what it stands for; `source` is its file and line."""
-        plain = self.model_dump(exclude={"alone", "causes"})
-        starts = self.alone or self.stage == 1
+        plain = self.model_dump(exclude={"alone", "causes", "makeshift"})
         return rs.BootMarker(
-            **plain, is_start_alone=starts, causes=tuple(self.causes.items()), source=source
+            **plain,
+            is_start_alone=self.alone or self.stage == 1,
+            is_makeshift=self.makeshift,
+            causes=tuple(self.causes.items()),
+            source=source,
         )
 
 
@@ -393,6 +397,7 @@ class UnexpectedBootTable(DetectorTable):
     states: tuple[rs.DeviceState, ...] = ()
     causes: Annotated[tuple[BootCause, ...], Field(min_length=1)]
     up_s: _Seconds = 0.0
+    told_by_rules: _Strings = ()
 
 
 class NotFinishedTable(DetectorTable):

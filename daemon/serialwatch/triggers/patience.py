@@ -3,7 +3,7 @@
 `re` holds the interpreter while it matches, but looks for signals every few thousand steps. A timer
 that raises there ends a match that takes too long. It counts the CPU time of this process: what
 other programs take from us must change no finding. It works in the main thread, which is where the
-event loop judges lines; elsewhere (tests, tools) a pattern takes what it takes.
+event loop judges lines; elsewhere only so much of a line is searched as surely takes no long time.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
+from typing import AnyStr
 
 LIMIT_S = 0.02  # of CPU time for one search: 10,000 times what an ordinary one takes
 SLOW_S = 0.001  # of CPU time: a search that takes longer is counted;
@@ -23,8 +24,6 @@ SLOW_SPAN_S = 60.0  # within so long,
 MOST_SLOW_S = 0.04  # if they take more than this together, the pattern is given up
 GIVEN_UP_S = 600.0  # and then tried again: a board must not switch a rule off for ever
 LONG_LINE = 256  # bytes; below it a pattern with one repeat takes microseconds
-
-_Search = Callable[[bytes], re.Match[bytes] | None]
 
 
 class Patience:
@@ -47,13 +46,20 @@ class Patience:
         self._over_until_s = 0.0
         self._slow_s = 0.0
 
-    def search(self, search: _Search, text: bytes) -> re.Match[bytes] | None:
-        """Search, but not for longer than `LIMIT_S`."""
+    def search(
+        self,
+        search: Callable[[AnyStr], re.Match[AnyStr] | None],
+        text: AnyStr,
+        surely_quick: int = 0,
+    ) -> re.Match[AnyStr] | None:
+        """Search, but not for longer than `LIMIT_S`; so many bytes of it never take longer."""
         if self.is_over:
             _unanswered[0] += 1
             return None
         if threading.get_ident() != threading.main_thread().ident:
-            return search(text)
+            if len(text) > surely_quick:
+                _unanswered[0] += 1
+            return search(text[:surely_quick]) if surely_quick else None
         is_collecting = gc.isenabled()
         gc.disable()  # may take longer than all searches, and is not the pattern's fault
         began_s = 0.0
@@ -106,7 +112,9 @@ _is_searching = False
 _is_set = False  # asking for it at each search would take longer than most searches
 
 
-def _within_limit(search: _Search, text: bytes) -> re.Match[bytes] | None:
+def _within_limit(
+    search: Callable[[AnyStr], re.Match[AnyStr] | None], text: AnyStr
+) -> re.Match[AnyStr] | None:
     global _is_searching, _is_set
     if not _is_set:
         signal.signal(signal.SIGVTALRM, _rung)

@@ -12,12 +12,11 @@ from functools import lru_cache
 
 # `^` for Hyperscan: the start of a line, the place behind a lone CR, and every place that might be
 # behind a stamp or a logger's prefix. It finds too much, `re` decides then.
-_HYPERSCAN_START = r"(?:^|[\r\]>]|[\]>:#$\dZ] +)"
+_HYPERSCAN_START = r"(?:^|[\r\]>]|\d,|: ['\"]|(?:[\]>:#$\dZ)+-]|[AP]M|\d[OE])[ \t]+)"
 _LOOKS = ("(?=", "(?!", "(?<=", "(?<!")
 MAX_LENGTH = 2000  # characters of a pattern: a line of a pack
 MAX_DEPTH = 20  # groups in groups; a parser in Python ends at some hundred
 MAX_SIZE = 4000  # characters that a pattern stands for, repeats written out
-_A_BIT = 8  # times more at the most: a part does not share out a text that repeats no more often
 LEAST_GLUED = 10  # characters that tell what another writer's bytes stand before,
 LEAST_PLAIN_GLUED = 5  # and of a pattern for the start of a line so many are plain, in a row
 
@@ -96,16 +95,6 @@ class Tree:
         parts = [part for item in self.root.branches[0] for part in item.parts]
         flags = "(?i)" if self.is_caseless else ""
         return tuple((flags + "".join(parts[: n + 1]), part) for n, part in enumerate(parts))
-
-    @property
-    def ways(self) -> tuple[int, int]:
-        """Return how many parts share out a text, and the ways of those that repeat a bit."""
-        return _ways(self.root)
-
-    @property
-    def is_endless(self) -> bool:
-        """Tell whether a part that varies repeats as a whole: as `(a+b?)+`, exponential."""
-        return _is_endless(self.root)
 
     @property
     def is_surely_valid(self) -> bool:
@@ -290,42 +279,6 @@ def _glued(group: Group, *, is_first: bool = True) -> Group:
 
     branches = [[glued(n, item) for n, item in enumerate(branch)] for branch in group.branches]
     return replace(group, branches=branches)
-
-
-def _repeats(group: Group) -> int:
-    return sum(
-        item.is_open + (_repeats(item.what) if isinstance(item.what, Group) else 0)
-        for branch in group.branches
-        for item in branch
-    )
-
-
-def _ways(group: Group) -> tuple[int, int]:
-    found = [_ways_of_branch(branch) for branch in group.branches]
-    varying = sum(ways for sharing, ways in found if sharing or ways > 1)
-    return max(sharing for sharing, _ in found), max(varying, 1)
-
-
-def _ways_of_branch(branch: list[Item]) -> tuple[int, int]:
-    sharing, ways = 0, 1
-    for item in branch:
-        if item.is_open and (item.most is None or item.most - item.least > _A_BIT):
-            sharing += 1
-        elif item.is_open and item.most is not None:
-            ways *= item.most - item.least + 1
-        if isinstance(item.what, Group):
-            more, inner = _ways(item.what)
-            sharing, ways = sharing + more, ways * inner
-    return sharing, ways
-
-
-def _is_endless(group: Group) -> bool:
-    inner = (item for branch in group.branches for item in branch if isinstance(item.what, Group))
-    return any(
-        _is_endless(item.what) or ((item.most is None or item.most > 1) and _repeats(item.what) > 0)
-        for item in inner
-        if isinstance(item.what, Group)
-    )
 
 
 _WORD_EDGE = r"\b"

@@ -17,6 +17,7 @@ from functools import lru_cache
 import hyperscan as hs
 
 from serialwatch.lines import MAX_LINE
+from serialwatch.triggers.effort import is_endless, refuse_endless, ways
 from serialwatch.triggers.patience import LONG_LINE, Patience
 from serialwatch.triggers.pattern_tree import (
     LEAST_GLUED,
@@ -50,6 +51,7 @@ class Pattern:
     only_python: str  # what Hyperscan cannot do in it, "" if all is well
     names: tuple[str, ...]  # of groups
     least_costly: int  # bytes of a text for which `re` may need too many steps
+    surely_quick: int  # bytes of a text for which it does not, 0: none
     patience: Patience = field(default_factory=Patience, compare=False, repr=False)
 
     @property
@@ -74,7 +76,7 @@ class Pattern:
         """
         search = _glued(self.source).search
         is_slow = len(text) >= self.least_costly or self.patience.is_over
-        found = self.patience.search(search, text) if is_slow else search(text)
+        found = self.patience.search(search, text, self.surely_quick) if is_slow else search(text)
         if not found:
             return None
         end = _REST_OF_WORD.match(text, found.end())
@@ -93,12 +95,13 @@ class Pattern:
     def find(self, text: bytes) -> re.Match[bytes] | None:
         """Return where `re` finds it first in a text, as long as that takes no more than it may."""
         if len(text) >= self.least_costly or self.patience.is_over:
-            return self.patience.search(self.regex.search, text)
+            return self.patience.search(self.regex.search, text, self.surely_quick)
         return self.regex.search(text)
 
     def is_all_of(self, text: bytes) -> bool:
         """Tell whether the whole text matches, as far as that takes no more than it may."""
-        return self.patience.search(self.regex.fullmatch, text) is not None
+        found = self.patience.search(self.regex.fullmatch, text, self.surely_quick)
+        return found is not None and len(found[0]) == len(text)
 
 
 @lru_cache(maxsize=32_768)
@@ -113,9 +116,15 @@ def compile_pattern(source: str) -> Pattern:
         raise PatternError("the pattern is empty")
     if len(source) > MAX_LENGTH:
         raise PatternError(f"it has {len(source)} characters, {MAX_LENGTH} are plenty; split it")
+    if "\b" in source:
+        raise PatternError(
+            r"it holds a backspace, which TOML makes of `\b` in double quotes; write it in single "
+            r"quotes, '...', or `\x08` if it is meant"
+        )
     if not source.isascii():
         raise PatternError(r"only ASCII; write other bytes as \xHH")
     tree = parse(source)
+    refuse_endless(tree)
     caseless = "(?i)" if tree.is_caseless else ""
     in_python = (caseless + tree.root.written(for_hyperscan=False)).encode("ascii")
     try:
@@ -124,6 +133,7 @@ def compile_pattern(source: str) -> Pattern:
     except (re.error, OverflowError, RecursionError) as exc:
         raise PatternError(f"not a regular expression: {exc}") from exc
     expression = (caseless + tree.root.written(for_hyperscan=True)).encode("ascii")
+    quick = 0 if is_endless(tree) else _least_costly(*ways(tree)) - 1
     return Pattern(
         source=source,
         expression=expression,
@@ -139,19 +149,20 @@ def compile_pattern(source: str) -> Pattern:
         can_be_empty=tree.root.can_be_empty,
         only_python=tree.only_python,
         names=tree.names,
-        least_costly=0 if tree.only_python or tree.is_endless else _least_costly(*tree.ways),
+        least_costly=0 if tree.only_python else quick + 1 if quick else 0,
+        surely_quick=quick,
     )
 
 
 @lru_cache(maxsize=256)
-def _least_costly(sharing: int, ways: int) -> int:
+def _least_costly(sharing: int, ways_each: int) -> int:
     """Return from which length of a text on `re` may need more than `MOST_WAYS` tries.
 
     So many ways there are to share out a text among parts that repeat, at the most; where the match
     begins counts as one.
     """
     length = LONG_LINE if sharing else MAX_LINE
-    while length > 1 and math.comb(length, sharing + 1) * ways > MOST_WAYS:
+    while length > 1 and math.comb(length, sharing + 1) * ways_each > MOST_WAYS:
         length = length * 3 // 4
     return length + 1
 
@@ -323,10 +334,19 @@ def _behind_prefixes(text: bytes) -> list[bytes]:
 # What consoles, kernels, loggers and terminal programs put before a line. Hyperscan's stand-in for
 # `^` (in pattern_tree.py) must know the last characters of each, so keep the two together.
 _MOST_PREFIXES = 5
-_CLOCK = rb"\d\d:\d\d:\d\d(?:[.,:]\d{1,6})?"
-_DATE = rb"\d{4}-\d\d-\d\d"
+_CLOCK = rb"\d\d:\d\d:\d\d(?:[.,:]\d{1,9})?"
+_DATE = rb"\d{4}[-/.]\d\d[-/.]\d\d"
+_ZONE = rb"(?:Z|[+-]\d\d:?\d\d)"
 _SYSLOG = rb"(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} +\d{1,2} " + _CLOCK
-_SENDER = rb"( [\w.-]+ [\w./-]+(?:\[\d+\])?:)"  # host, program; or the message begins so
+# Host, program (BusyBox: and level); or the message begins so.
+_SENDER = rb"( [\w.()-]+ (?:[a-z]+\d?\.[a-z]+ )?[\w./@-]+(?:\[\d+\])?:)"
+_RFC_5424 = (
+    rb"( [\w.:-]+ [\w./-]+ [\w.-]+ [\w.-]+ (?:-|\[[^\]\r\n]{0,200}\])(?: \xef\xbb\xbf)?(?= ))"
+)
+_LOGCAT = (
+    rb"(?: [+-]\d{4})?(?: +\d+ +\d+ [VDIWEFS]( [^:\r\n]{0,48}:)"
+    rb"| [VDIWEFS]/([^(\r\n]{0,48}\( *\d+\):))"
+)
 _ZEPHYR = rb"(?:<\w{3,4}> )?(?:[\w./-]{1,48}: )?"  # level, module
 # Of shells and monitors; a bare `#` or `$` is more often a comment or a number.
 _PROMPT = (
@@ -335,16 +355,37 @@ _PROMPT = (
     rb"|(?:=>|>>>|>|->|(?:msh|finsh) ?/?[\w./-]{0,40}+>) *(?=\S))"
 )
 _PREFIXES = (
-    rb"\[ *\+?\d+\.\d*(?: \d+\.\d+)?\]",  # kernel, U-Boot, grabserial
+    # kernel, U-Boot, grabserial; dmesg -d, journalctl -o short-delta
+    rb"\[ *\+?\d+\.\d*(?: \d+\.\d+| +(?:< *\d+\.\d+[ *]?>)?)?\]" + _SENDER + rb"?",
     rb"\[ *[TC]\d+\]",  # CONFIG_PRINTK_CALLER
     rb"\[ *\d+\.\d+ / [\d-]+ [\d:.]+\]",  # Android kernels: two clocks
     rb"\[[A-Z][a-z]{2} ?\d{1,2} \d\d:\d\d(?::\d\d)?\]",  # dmesg -e
-    rb"\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \d{4}\]",  # dmesg -T
+    # dmesg -T, Tera Term
+    rb"\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d(?:\.\d{3})? \d{4}\]",
     rb"<\d{1,3}>",  # level
     rb"[a-z]{3,8} *:[a-z]{3,7} *:",  # dmesg -x
-    rb"\[(?:tio )?(?:" + _DATE + rb"[ T])?" + _CLOCK + rb"Z?\]",  # tio, picocom, minicom
-    _DATE + rb"[ T]" + _CLOCK + rb"(?:Z|[+-]\d\d:?\d\d)?(?: - [A-Z]+ #|:|" + _SENDER + rb")?",
-    _CLOCK + rb"(?: ->| :|>)? ",  # Arduino IDE, Pronterface
+    # tio, picocom, minicom, grabserial -T
+    rb"\[(?:tio |\d{1,3} )?(?:" + _DATE + rb"[ T])?" + _CLOCK + _ZONE + rb"?(?: \d+\.\d+)?\]",
+    rb"\((?:" + _DATE + rb"[ T])?" + _CLOCK + rb"\) ",  # YAT
+    rb"(?:1 )?(?:[A-Z][a-z]{2} )?"
+    + _DATE
+    + rb"[ T]"
+    + _CLOCK
+    + rb"(?: ?"
+    + _ZONE
+    + rb"| [A-Z]{2,5}(?= ))?"
+    rb"(?: - [A-Z]+ #|:| \d\d[OE][ +]|" + _LOGCAT + rb"|" + _RFC_5424 + rb"|" + _SENDER + rb")?\t?",
+    rb"(?:\[ )?\d\d-\d\d " + _CLOCK + _LOGCAT,
+    rb"[VDIWEFS]/[^(\r\n]{1,48}\( *\d+\):",  # logcat -v brief
+    rb"[\[(]?1\d{9}\.\d{1,9}[\])]?(?:" + _LOGCAT + rb"|" + _SENDER + rb"|(?=[ \t])\t?)",  # ts '%.s'
+    rb"\(\d{1,8}\.\d{3,6}\) ",  # candump -t z
+    # RealTerm, Docklight
+    rb"[\[(]?\d{1,2}[./-]\d{1,2}[./-](?:\d{4}|\d\d),? \d{1,2}:\d\d:\d\d(?:[.,:]\d{1,6})?"
+    rb"(?: ?[AaPp][Mm])?(?:[\])]|,|(?=[ \t]))\t?",
+    rb"\[[RT]X\] - ",
+    rb"- \{\"?dt\"?: ['\"]" + _DATE + rb"T" + _CLOCK + rb"['\"], \"?lvl\"?: ['\"]?\w+['\"]?,"
+    rb"(?: \"?ns\"?: ['\"]?[\w-]+['\"]?,)? \"?msg\"?: ['\"]?",  # LAVA
+    _CLOCK + rb"(?: ->| :|>)?(?: |\t)",  # Arduino IDE, Pronterface
     rb"\d\d> ",  # RTT viewer
     _SYSLOG + rb"(?: \d{4} \w+\.\w+ \S+:|" + _SENDER + rb")? ",  # also logread, ts
     rb"[\w./-]{1,32}(?:\[\d+\])?: (?=\[ *\d+\.\d)",  # `kernel: [   12.3]`

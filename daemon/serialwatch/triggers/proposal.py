@@ -17,8 +17,10 @@ MAX_FIELDS = 8
 SHORT = 16  # characters of plain text: below it the pattern is anchored
 
 _TOKEN = re.compile(
-    r"(?P<hex>\b0x[0-9a-fA-F]+)"
-    r"|(?P<mac>\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b)"
+    r"(?P<uuid>\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b)"
+    r"|(?P<sum>(?<=\*)[0-9a-fA-F]{2}(?=\s*$))"  # of NMEA
+    r"|(?P<hex>\b0x[0-9a-fA-F]+)"
+    r"|(?P<mac>\b(?:[0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}\b)"
     r"|(?P<ip>\b\d{1,3}(?:\.\d{1,3}){3}\b)"
     r"|(?P<bare>\b(?=[a-fA-F]*\d)(?=\d*[a-fA-F])[0-9a-fA-F]{6,}\b)"
     r"|(?P<float>(?<![\w.])\d+\.\d+(?![\w.]))"
@@ -28,7 +30,9 @@ _TOKEN = re.compile(
 )
 _LOOK = {  # what is looked for, and one character of it for the end of a pattern
     "hex": (r"0x[0-9a-fA-F]+", r"0x[0-9a-fA-F]"),
-    "mac": (r"[0-9a-fA-F:]{17}", r"[0-9a-fA-F:]{17}"),
+    "uuid": (r"[0-9a-fA-F-]{36}", r"[0-9a-fA-F-]{36}"),
+    "sum": (r"[0-9a-fA-F]{2}", r"[0-9a-fA-F]{2}"),
+    "mac": (r"[0-9a-fA-F:-]{17}", r"[0-9a-fA-F:-]{17}"),
     "ip": (r"\d+\.\d+\.\d+\.\d+", r"\d+\.\d+\.\d+\.\d"),
     "bare": (r"[0-9a-fA-F]{6,}", r"[0-9a-fA-F]{6}"),
     "float": (r"\d+\.\d+", r"\d+\.\d"),
@@ -40,7 +44,12 @@ _SPECIAL = set(r".^$*+?{}[]\|()")
 _WORD = re.compile(r"[A-Za-z][A-Za-z_]+")
 _NO_NAMES = {"at", "of", "to", "in", "on", "is", "no", "the", "for", "from", "by", "after", "with"}
 _UNITS = {"ms", "us", "ns", "s", "sec", "seconds", "mv", "v", "ma", "hz", "khz", "mhz", "rpm"}
-_MEASURES = {"number", "seconds", "count", "line", "size", "len", "length", "time", "pid"}
+_THING = re.compile(  # a number behind one says which; behind any other word it says how much
+    r"(?:adapter|axis|bank|battery|bay|blade|board|bus|can|card|cell|chan|channel|core|cpu|dev"
+    r"|device|dimm|disk|drive|eth|fan|gpio|gpu|hub|i2c|id|iface|index|input|instance|interface|irq"
+    r"|lane|link|lun|mmc|module|motor|node|output|partition|phy|pin|port|pump|rail|relay|ring"
+    r"|sensor|slave|slot|socket|spi|task|thread|uart|unit|usb|valve|vector|zone)\d*"
+)
 _UNIT_NAMES = {"ms": "ms", "us": "us", "ns": "ns", "s": "seconds", "sec": "seconds"}
 
 
@@ -94,7 +103,11 @@ def propose(
     text = LineView(raw).shortest().strip()
     parts = list(_parts(text.decode("latin-1")))
     if not any(kind == "text" and _WORD.search(value) for kind, value, _ in parts):
-        raise ValueError("the line holds no word that a rule could look for")
+        told = "the line holds no word that a rule could look for"
+        if not text.isascii():
+            by_hand = _escaped(text.decode("latin-1"))[:MAX_MATCH]
+            told += f" in ASCII; a rule can name its bytes: match = ['{by_hand}']"
+        raise ValueError(told)
     looked = _cut(parts)
     return Proposal(
         id=rule_id or f"mine.{_slug(parts)}",
@@ -120,7 +133,7 @@ def _parts(text: str) -> Iterator[_Part]:
             yield "text", text[at : found.start()], ""
         kind = str(found.lastgroup)
         name = ""
-        if kind not in ("space", "other") and sum(used.values()) < MAX_FIELDS:
+        if kind not in ("space", "other", "sum") and sum(used.values()) < MAX_FIELDS:
             name = _name(kind, text[: found.start()], text[found.end() :])
             used[name] = used.get(name, 0) + 1
             if used[name] > 1:
@@ -133,8 +146,10 @@ def _parts(text: str) -> Iterator[_Part]:
 
 def _name(kind: str, before: str, after: str) -> str:
     """Name a number by the word before it, else by its unit."""
-    if kind in ("ip", "mac"):
+    if kind in ("ip", "mac", "uuid"):
         return kind
+    if re.match(r"\s?%", after):
+        return "percent"
     unit = re.match(r"\s?([A-Za-z]+)\b", after)
     if unit and unit[1].lower() in _UNITS:
         name = unit[1].lower()
@@ -148,8 +163,7 @@ def _name(kind: str, before: str, after: str) -> str:
 
 def _names_a_thing(kind: str, name: str) -> bool:
     """Tell whether a number says which thing it is, not how much or where."""
-    plain = name.rstrip("0123456789")
-    return bool(plain) and kind == "int" and plain not in _UNITS and plain not in _MEASURES
+    return kind == "int" and _THING.fullmatch(name) is not None
 
 
 def _cut(parts: list[_Part]) -> list[_Part]:

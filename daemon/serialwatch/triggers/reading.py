@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from serialwatch.titles import normalise, readable
+from serialwatch.triggers.mentions import is_mention
 from serialwatch.triggers.patience import unanswered
 from serialwatch.triggers.patterns import LineView, Pattern, compile_pattern
 from serialwatch.triggers.recent import kernel_stamp_s
@@ -20,6 +22,10 @@ MOST_KNOWN = 2048  # lines; up to twice as many are kept
 MAX_TITLE = 160  # characters
 _MAX_FIELD = 120
 _STAMP, _COMMAND = object(), object()  # questions
+
+_SMALL_LOGGER = re.compile(  # its level: `[W] can0:`, `E (4411) spi:`, `<err> can:`
+    rb"(?:\[[\d:.,TZ -]{5,32}\] )?(?:\[[EWID]\] |[EWIDV] \(\d{1,10}\) \w|<(?:err|wrn|inf|dbg)> \w)"
+)
 
 _T = TypeVar("_T")
 
@@ -72,11 +78,23 @@ class Reading:
         self._answers: dict[object, object] = {}
 
     def is_vetoed(self, compiled: RulePatterns) -> bool:
+        """Tell whether the line holds what its rule must not have, or only mentions the fault."""
+        if self.has_unless(compiled):
+            return True
+        return self._answer(("veto", compiled.rule.id), lambda: self._is_no_report(compiled))
+
+    def has_unless(self, compiled: RulePatterns) -> bool:
         """Tell whether the line holds what its rule must not have."""
         unless = compiled.unless
         if not unless:
             return False
         return self._answer(("unless", compiled.rule.id), lambda: self.view.has(unless))
+
+    def _is_no_report(self, compiled: RulePatterns) -> bool:
+        if compiled.rule.family == "linux" and self._is_of_small_system:
+            return True
+        patterns = (use.pattern for number, use in self.uses if number in compiled.matches)
+        return is_mention(self.view, patterns)
 
     def has(self, pattern: Pattern) -> bool:
         """Tell whether another pattern matches."""
@@ -94,6 +112,11 @@ class Reading:
     def stamp_s(self) -> float | None:
         """Return the kernel time in front of it."""
         return self._answer(_STAMP, lambda: kernel_stamp_s(self.view.text))
+
+    @property
+    def _is_of_small_system(self) -> bool:
+        """Tell whether a logger of firmware without an operating system has printed it."""
+        return _SMALL_LOGGER.match(self.view.text) is not None and self.stamp_s is None
 
     @property
     def is_text_command(self) -> bool:
@@ -167,6 +190,8 @@ def _printed_cause(marker: BootMarker | ResetCause, view: LineView) -> PrintedCa
             for pattern, cause in marker.causes:
                 if compile_pattern(pattern).is_all_of(value):
                     return cause
+            if value and isinstance(marker, ResetCause):
+                return "unknown"  # it says why, in a word that is not known here
     return None
 
 
@@ -177,3 +202,8 @@ class _Missing(dict[str, str]):
 
 def _title(rule: Rule, fields: Mapping[str, str]) -> str:
     return rule.title.format_map(_Missing(fields))[:MAX_TITLE]
+
+
+def says_something(line: bytes) -> bool:
+    """Tell whether there is more in a line than the stamp of a logger."""
+    return bool(LineView(line).shortest().strip())

@@ -10,10 +10,14 @@ _EXACT_BYTES = 32 * 1024  # so far back, and up to twice as far, each stamp is l
 _TAIL_BYTES = 4096
 _OLD_S = 5  # a stamp that is older than the newest by more is out of order
 _REPLAYS = re.compile(rb"\b(?:dmesg|logread|journalctl|kmsg|syslog|messages|kern\.log)\b")
+_RECORD_NAMES = (b"pstore", b"ramoops", b"last_kmsg")  # what a kernel leaves for the next one
+_RECORD_ASKED = re.compile(
+    rb"^([^\n]{0,80}?[#$>]) ?[a-z][^\n]*(?:pstore|ramoops|last_kmsg)", re.MULTILINE
+)
 _REPLAY_FORM = re.compile(rb"^[a-z]{3,8} *:[a-z]{3,7} *: ?\[")  # dmesg -x
 _STAMP = re.compile(rb"^(?:<\d{1,3}>)?\[ {0,8}(\d{1,8})\.\d{6}\]", re.MULTILINE)
 _STAMP_BELOW = re.compile(rb"\n(?:<\d{1,3}>)?\[ {0,8}(\d{1,8})\.\d{6}\]")  # searched twice as fast
-_STAMP_ANYWHERE = re.compile(rb"(?:^|[>\] :\r])\[ {0,8}(\d{1,8}\.\d{6})\]")
+_STAMP_ANYWHERE = re.compile(rb"(?:^|[>\] :\r\t,'\"])\[ {0,8}(\d{1,8}\.\d{6})\]")
 _NONE = -1
 
 
@@ -42,6 +46,7 @@ class Recent:
         self._is_replaying = False
         # Chunks that came, those in which `dmesg` was looked for, and the newest that has it.
         self._fed = self._asked_to = self._asked_last = 0
+        self._records_to = self._record_last = 0  # the same of a record of an earlier fault
 
     def fed(self, first_seq: int, view: bytes) -> None:
         """Take a chunk of complete lines."""
@@ -116,6 +121,8 @@ class Recent:
         newest_s = self._newest_before(offset)
         if stamp_s is None:
             return False
+        if self._is_of_record(offset):
+            return True
         if newest_s - stamp_s <= _OLD_S:  # whoever asks right after a fault sees it again
             return stamp_s < newest_s + 1 and self._is_printed_again(line, offset)
         if self._asked_for_it(offset, newest_s - _OLD_S):
@@ -141,6 +148,25 @@ class Recent:
                 has_asked = end > 0
             if has_asked and view.find(line, 0, end) >= 0:
                 return True
+        return False
+
+    def _is_of_record(self, offset: int) -> bool:
+        """Tell whether `cat` prints there what an earlier kernel left, up to the next prompt."""
+        gone = self._fed - len(self._chunks)
+        for number in range(max(self._records_to, gone), self._fed):
+            if any(name in self._chunks[number - gone] for name in _RECORD_NAMES):
+                self._record_last = number + 1
+        self._records_to = self._fed
+        if self._record_last <= gone:
+            return False
+        between = b""
+        for number, view in enumerate(reversed(self._chunks)):
+            end = len(view) if number else offset
+            asked = list(_RECORD_ASKED.finditer(view, 0, end))
+            if asked:
+                between = view[asked[-1].end() : end] + between
+                return b"\n" + asked[-1][1] not in between
+            between = view[:end] + between
         return False
 
     def _has_been_asked(self, offset: int) -> bool:

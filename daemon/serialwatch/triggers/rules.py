@@ -52,8 +52,9 @@ RuleFiles = tuple[tuple[str, int, int, int], ...]  # path, time of change, size,
 def load_rules(dirs: Iterable[Path], compiled: Compile = compile_database) -> RuleSet:
     """Load every `*.toml` of the folders; folders may be missing, a later one wins.
 
-    A rule or detector whose id an earlier folder had takes its place. What is broken is left out
-    and told in `RuleSet.problems`.
+    A folder may also be a single pack. A rule or detector whose id an earlier folder had takes its
+    place, which `RuleSet.replaced` tells; what is broken is left out and told in
+    `RuleSet.problems`.
 
     Raises:
         TomlError: nothing at all could be used.
@@ -72,6 +73,7 @@ class RuleFolders:
         self._folders = list(dirs)
         self._compiled = compiled
         self._good: dict[Path, TomlFile] = {}  # what was without any problem last
+        self.broken: frozenset[Path] = frozenset()  # what was not, at the last load
 
     def state(self) -> RuleFiles:
         """Return what tells one state of the files from another."""
@@ -97,11 +99,13 @@ class RuleFolders:
             if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK)
         ]
         files: dict[Path, TomlFile] = {}
+        unread: list[Path] = []
         for path in self._paths():
             try:
                 files[path] = self._read(path)
             except TomlError as exc:
                 problems += self._told(path, exc.problems)
+                unread.append(path)
                 if path in self._good:
                     files[path] = self._good[path]
         packs, loaded = self._merge(files)
@@ -116,10 +120,17 @@ class RuleFolders:
             where = ", ".join(map(str, self._folders)) or "no folder given"
             raise TomlError(problems or [f"{where}: no rules there"])
         self._good = {path: pack.file for path, pack in packs.items() if not pack.problems}
+        self.broken = frozenset([*unread, *broken])
         return replace(loaded, problems=(*problems, *_dangling(loaded)))
 
     def _paths(self) -> list[Path]:
-        return [path for folder in self._folders for path in sorted(folder.glob("*.toml"))]
+        found: dict[Path, None] = {}  # where a pack is named once more, there
+        for folder in self._folders:
+            is_pack = folder.suffix == ".toml" and not folder.is_dir()
+            for path in [folder] if is_pack else sorted(folder.glob("*.toml")):
+                found.pop(path, None)
+                found[path] = None
+        return list(found)
 
     def _read(self, path: Path) -> TomlFile:
         _check_file(path)
@@ -133,8 +144,7 @@ class RuleFolders:
         return packs, _merged(list(packs.values()), self._compiled)
 
     def _paths_in_order(self, files: Mapping[Path, TomlFile]) -> list[Path]:
-        places = {folder: number for number, folder in enumerate(self._folders)}
-        return sorted(files, key=lambda path: (places[path.parent], path.name))
+        return [path for path in self._paths() if path in files]
 
     def _told(self, path: Path, problems: list[str]) -> list[str]:
         if path not in self._good:
@@ -299,6 +309,7 @@ def _place(file: TomlFile, *where: str | int) -> str:
 def _put_together(packs: list[_Pack]) -> RuleSet:
     rules: dict[str, rs.Rule] = {}
     detectors: dict[str, rs.Detector] = {}
+    replaced: dict[str, str] = {}
     rest: dict[str, list[Any]] = {kind: [] for kind in TABLES}
     for pack in packs:
         lines = _header_lines(pack.file)
@@ -306,9 +317,9 @@ def _put_together(packs: list[_Pack]) -> RuleSet:
             source = f"{pack.file.path}:{lines.get((found.kind, found.number), 1)}"
             table = found.table
             if isinstance(table, RuleTable):
-                rules[table.id] = table.made(source)
+                _put(rules, table.made(source), replaced)
             elif isinstance(table, DetectorTable):
-                detectors[table.id] = _detector(table, source)
+                _put(detectors, _detector(table, source), replaced)
             else:
                 rest[found.kind].append(table.made(source))
     return RuleSet(
@@ -320,7 +331,16 @@ def _put_together(packs: list[_Pack]) -> RuleSet:
         ignores=tuple(rest["ignore"]),
         shutdowns=tuple(rest["shutdown"]),
         detectors=tuple(detectors.values()),
+        replaced=tuple(replaced.items()),
     )
+
+
+def _put(known: dict[str, Any], fresh: Any, replaced: dict[str, str]) -> None:
+    """Add a rule or detector; one of its id that is not the same is noted."""
+    before = known.get(fresh.id)
+    if before and replace(before, source="") != replace(fresh, source=""):
+        replaced[fresh.id] = before.source
+    known[fresh.id] = fresh
 
 
 def _header_lines(file: TomlFile) -> dict[tuple[str, int], int]:

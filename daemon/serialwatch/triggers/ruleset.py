@@ -125,6 +125,7 @@ class BootMarker:
     causes: tuple[tuple[str, PrintedCause], ...]  # whole-value pattern -> class, first wins
     unless_after: tuple[str, ...]  # in the 3 lines before: not a start (typed `version`)
     again_after: tuple[str, ...]  # comes once more in the same start after one of these ecosystems
+    is_makeshift: bool  # a start only where nothing is known to run that has banners
     source: str
 
 
@@ -279,6 +280,9 @@ class UnexpectedBootDetector(Told):
     states: tuple[DeviceState, ...]  # that it was in; empty: any
     causes: tuple[BootCause, ...]
     up_s: float  # since the start before; shorter is a boot that failed, or a loop
+    # A watchdog or brownout that the start prints counts at once, but for these ecosystems, whose
+    # own rules tell it.
+    told_by_rules: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,6 +401,7 @@ class RuleSet:
     shutdowns: tuple[Shutdown, ...] = ()
     detectors: tuple[Detector, ...] = ()
     problems: tuple[str, ...] = ()  # packs and rules that were left out, and why
+    replaced: tuple[tuple[str, str], ...] = ()  # ids that stand for another's, and where that stood
 
     def scanned(self) -> Iterator[str]:
         """Return every pattern that is looked for in the lines, in a fixed order."""
@@ -414,6 +419,16 @@ class RuleSet:
     def rule(self, rule_id: str) -> Rule | None:
         """Return the rule of this id."""
         return next((rule for rule in self.rules if rule.id == rule_id), None)
+
+    def replacements(self) -> Iterator[str]:
+        """Tell which rules and detectors took the place of others that had their id."""
+        where = dict(self.replaced)
+        for rule in self.rules:
+            if rule.id in where:
+                yield f"rule {rule.id} ({rule.source}): replaces {rule.id} ({where[rule.id]})"
+        for each in self.detectors:
+            if each.id in where:
+                yield f"detector {each.id} ({each.source}): replaces {each.id} ({where[each.id]})"
 
     def detector(self, detector_id: str) -> Detector | None:
         """Return the detector of this id."""

@@ -21,7 +21,7 @@ from serialwatch.triggers.matches import lines_with, parts_with
 from serialwatch.triggers.moments import Moment, S
 from serialwatch.triggers.patience import unanswered
 from serialwatch.triggers.patterns import LineView
-from serialwatch.triggers.reading import MAX_KNOWN, MAX_TITLE, Reading
+from serialwatch.triggers.reading import MAX_KNOWN, MAX_TITLE, Reading, says_something
 from serialwatch.triggers.recent import Recent
 from serialwatch.triggers.replays import Copied, Replays, copied
 from serialwatch.triggers.ruleset import Shutdown
@@ -34,7 +34,7 @@ QUIET_NS = 2 * S  # a wait for later lines ends, and a block
 _SLOW_QUIET_NS = 5 * S  # below 57,600 bit/s
 _SLOW_BIT_RATE = 57_600
 _CAUSE_LINES = 16  # after a banner the device may still say why it started,
-_CAUSE_NS = 3 * S // 10  # but not longer than that
+_CAUSE_NS, _CAUSE_MOST_NS = 3 * S // 10, 2 * S  # but not behind such a pause, nor later than that
 _COPY_NS = S // 2  # after a line a console prints the same one for the second time
 _CONTEXT_LINES = 3  # before a banner: did somebody type something?
 _DOWN_LINES = 20  # what a board still prints after it said that it stops
@@ -398,10 +398,9 @@ class PortWatch:
         if banners:
             self._banner(banners, at, offset, readable(reading.view.text)[:MAX_TITLE])
         # A cause proves no ecosystem: all kinds of firmware print `Reset cause:`.
-        for told_by in reading.causes:
-            if cause := reading.printed_cause(told_by):
-                self._boots.printed(cause, at)
-                break
+        causes = [cause for each in reading.causes if (cause := reading.printed_cause(each))]
+        if causes:
+            self._boots.printed(next((c for c in causes if c != "unknown"), "unknown"), at)
         for told, source in reading.detectors:
             faults = self._detectors.line(told, source, reading.view, at, found.raw)
             self._detected(faults, at, found.raw)
@@ -424,16 +423,15 @@ class PortWatch:
 
     def _judge_partial(self, at: Moment, text: bytes, *, is_stale: bool) -> None:
         shown = strip_escapes(text)
-        self._prompt(at, LineView(shown[-MAX_RAW:]))
-        if not (hits := self._matcher.scan(shown)):
-            return
-        found = self._found(at, shown, text, 0, sorted(hits, key=end_of))
-        self._markers_of_ready(found)
-        if not found.reading.rules:
-            return
-        ignored = self._ignored(found, self._recent.end)
-        if ignored is not None:
-            self._faults.partial(found, ignored, is_stale=is_stale)
+        self._prompt(at, LineView(shown.rstrip(b"\r").rpartition(b"\r")[2][-MAX_RAW:]))
+        hits = sorted(self._matcher.scan(shown), key=end_of)
+        raws = text.split(b"\r") if hits else []
+        for part, place, there in parts_with(shown, 0, len(shown), hits):
+            found = self._found(at, shown[part], raws[place], part.start, there)
+            self._markers_of_ready(found)
+            ignored = self._ignored(found, self._recent.end) if found.reading.rules else None
+            if ignored is not None:
+                self._faults.partial(found, ignored, is_stale=is_stale)
 
     def _found(
         self,
@@ -506,14 +504,16 @@ class PortWatch:
             Banner(number, marker, marker.cause or reading.printed_cause(marker))
             for number, use in reading.boots
             for marker in use.boots
-            if not self._comes_after(marker.unless_after, offset)
+            if not (marker.is_makeshift and self._ecosystems - {marker.ecosystem})
+            and not self._comes_after(marker.unless_after, offset)
         ]
 
     def _comes_after(self, sources: tuple[str, ...], offset: int) -> bool:
         if not sources:
             return False
         lines = self._recent.lines_before(offset, 2 * _CONTEXT_LINES)
-        lines = [line for line, _ in groupby(lines)]  # a console may double all
+        # A console may double all, and a tear may leave the space at the end of a line alone.
+        lines = [line for line, _ in groupby(lines) if says_something(line[:MAX_RAW])]
         if any(self._has(line, sources) for line in lines[-_CONTEXT_LINES:]):
             return True
         pairs = pairwise(lines[-_CONTEXT_LINES - 2 :])
@@ -555,8 +555,7 @@ class PortWatch:
             self._began(Moment(at.seq + 1, at.mono_ns, at.utc_ns), *self._announced)
 
     def _line_before(self, offset: int) -> bytes:
-        before = self._recent.lines_before(offset, 1)
-        return before[0] if before else b""
+        return next(iter(self._recent.lines_before(offset, 1)), b"")
 
     def _began(self, at: Moment, banner: str, before: bytes) -> None:
         self._tell_start()
@@ -570,9 +569,8 @@ class PortWatch:
         """Tell a start once the device gave its cause, or when it is late to do so."""
         if self._held is None:
             return
-        start, _, _ = self._held
-        is_known = start.printed not in (None, "unknown")
-        if is_known or seq >= start.at.seq + _CAUSE_LINES:
+        start = self._held[0]
+        if start.printed not in (None, "unknown") or seq >= start.at.seq + _CAUSE_LINES:
             self._tell_start()
 
     def _tell_start(self) -> None:
@@ -622,9 +620,11 @@ class PortWatch:
 
     def _settle(self, mono_ns: int) -> None:
         """Decide what silence decides."""
-        if self._held and mono_ns - self._held[0].at.mono_ns >= _CAUSE_NS:
+        pause_ns = mono_ns - self._heard_ns
+        is_late = self._held and mono_ns - self._held[0].at.mono_ns >= _CAUSE_MOST_NS
+        if is_late or pause_ns >= _CAUSE_NS:
             self._tell_start()
-        if mono_ns - self._heard_ns < self._quiet_ns:
+        if pause_ns < self._quiet_ns:
             return
         if self._partial and not self._is_stale:
             self._is_stale = True

@@ -239,7 +239,7 @@ def _tell_other_hits(case: Case, story: Story, told: set[int], root: Suspect) ->
         # The others may name another unit or another address: only the first has this title.
         more = f": the first of {hit.count} such lines" if hit.count > 1 else ""
         told_of = f"{name(hit.title, 160)}{more}."
-        if root.line is not None and follows(case, hit.trigger, root):
+        if root.line is not None and follows(case, hit, root):
             words = f"As a consequence of it: {told_of}"
             story.conclude("inference", words, [line, root.line])
         else:

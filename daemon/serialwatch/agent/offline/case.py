@@ -168,13 +168,16 @@ class Case:
     def next_boot(self) -> Line | None:
         """Return the first line with text of the boot after the fault's."""
         incident = self.incident
-        if incident.outcome == "rebooted" and (line := self.line(incident.outcome_seq)):
-            return line
+        outcome = self.line(incident.outcome_seq) if incident.outcome == "rebooted" else None
         after = incident.first_seq or incident.last_seq
-        for line in self.lines:
-            if line.seq > after and line.boot > incident.boot and readable(line.raw).strip():
-                return line
-        return None
+        boot = fault.boot if (fault := self.fault) else incident.boot
+        later = (x for x in self.lines if x.seq > after and x.boot > boot)
+        first = next((x for x in later if readable(x.raw).strip()), None)
+        if first is None or outcome is None or first.seq >= outcome.seq:
+            return outcome or first
+        # The board may have restarted for other reasons since then.
+        is_start = self.line(first.seq - 1) is not None
+        return first if is_start else outcome
 
     @property
     def fault_boot(self) -> tuple[Line, ...]:

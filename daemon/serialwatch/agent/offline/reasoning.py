@@ -12,7 +12,7 @@ from serialwatch.agent.offline.suspects import Link, Suspect, is_any, is_refuted
 from serialwatch.agent.offline.trends import trends_of
 from serialwatch.agent.text.device_text import readable
 from serialwatch.agent.text.line_shape import level_of, untimed
-from serialwatch.records import Hypothesis, Incident, Line
+from serialwatch.records import HitCount, Hypothesis, Incident, Line
 
 MAX_STEPS = 6
 MAX_HYPOTHESES = 5
@@ -60,10 +60,12 @@ def tell_chain(case: Case, story: Story, main: Suspect, links: Sequence[Link]) -
         story.headline = f"{name(story.headline, 62)}, after {name(links[-1].root.title, 44)}"
 
 
-def follows(case: Case, trigger: str, root: Suspect) -> bool:
-    """Tell whether a page knows a fault as a consequence of the root."""
-    page = case.pages.get(trigger)
-    return page is not None and any(is_any(root.trigger, c.rules) for c in page.causes)
+def follows(case: Case, hit: HitCount, root: Suspect) -> bool:
+    """Tell whether a page knows a fault as a consequence of the root, which came before it."""
+    page = case.pages.get(hit.trigger)
+    if page is None or (root.port == case.incident.port and hit.first_seq < root.seq):
+        return False
+    return any(is_any(root.trigger, c.rules) for c in page.causes)
 
 
 def tell_effects(case: Case, story: Story, root: Suspect) -> None:
@@ -73,7 +75,7 @@ def tell_effects(case: Case, story: Story, root: Suspect) -> None:
         line = case.line(hit.first_seq)
         if line is None or line.seq in told or root.line is None or hit.trigger == root.trigger:
             continue
-        if follows(case, hit.trigger, root):
+        if follows(case, hit, root):
             story.mark(line, "a consequence")
             words = f"As a consequence of it: {name(hit.title, 160)}."
             story.conclude("inference", words, [line, root.line])

@@ -14,6 +14,7 @@ from serialwatch.agent.knowledge import Cause, Page
 from serialwatch.agent.offline.case import Case, Earlier
 from serialwatch.agent.text.device_text import readable
 from serialwatch.records import SEVERITIES, HitCount, Incident, Line
+from serialwatch.triggers.patience import Patience
 
 LEADS_NS = 900 * 1_000_000_000  # an earlier fault of the same boot may have led to this one
 MAX_CHAIN = 3
@@ -127,11 +128,11 @@ def is_refuted_by(cause: Cause, said: Iterable[tuple[Line, str]]) -> Line | None
 
 
 def _first(patterns: Sequence[str], said: Iterable[tuple[Line, str]]) -> Line | None:
-    compiled = [re.compile(pattern) for pattern in patterns]
-    if not compiled:
+    searches = [(re.compile(pattern).search, Patience()) for pattern in patterns]
+    if not searches:
         return None
     for line, text in said:
-        if any(pattern.search(text[:MAX_CHARS]) for pattern in compiled):
+        if any(patience.search(search, text[:MAX_CHARS]) for search, patience in searches):
             return line
     return None
 
@@ -178,6 +179,9 @@ def _refuted(case: Case, suspect: Suspect) -> Suspect:
     if worse := _unrelated(case, suspect):
         why = "it is of another device than the worse fault that follows"
         return replace(suspect, refuted=why, against=(line, worse))
+    if back := _recovered(case, suspect):
+        why = "it was over before the worse fault came"
+        return replace(suspect, refuted=why, against=(line, back))
     if _has_worse(case.incident, suspect) and (old := _in_earlier_boots(case, suspect)):
         ids = ", ".join(f"#{e.id}" for e in old[:3])
         why = f"the same came in an earlier boot that went on ({ids})"
@@ -195,6 +199,34 @@ def _unrelated(case: Case, suspect: Suspect) -> Line | None:
         if is_worse and is_any(suspect.trigger, rules):
             return line if _are_of_other_devices(suspect.line, line) else None
     return None
+
+
+def _recovered(case: Case, suspect: Suspect) -> Line | None:
+    """Return the line that tells that a device works again, before a worse fault came."""
+    line = suspect.line
+    severity = {hit.trigger: SEVERITIES.index(hit.severity) for hit in case.incident.hits}
+    own = severity.get(suspect.trigger, 0)
+    worse = [
+        h.first_seq
+        for h in case.incident.hits
+        if severity[h.trigger] > own and not _is_consequence(h) and h.first_seq > suspect.seq
+    ]
+    if line is None or not worse:
+        return None
+    devices = set(_DEVICE.findall(readable(line.raw)))
+    for later in case.lines:
+        text = readable(later.raw)
+        is_between = line.seq < later.seq < min(worse) and later.boot == line.boot
+        if is_between and _WORKS_AGAIN.search(text) and devices & set(_DEVICE.findall(text)):
+            return later
+    return None
+
+
+_DEVICE = re.compile(r"\b[a-z]{2,8}\d{1,2}\b")
+_WORKS_AGAIN = re.compile(
+    r"(?i)\b(?:recovered|restarted|bus[ -]on|back (?:on|up|online)|re-?connected|re-?established"
+    r"|is up|works again|resumed)\b"
+)
 
 
 def _has_worse(incident: Incident, suspect: Suspect) -> bool:

@@ -16,6 +16,9 @@ from functools import lru_cache
 
 # Usual rates, bit/s, and how much more usual one is than another, as a logarithm.
 _RATES = {
+    1200: 0.0,
+    2400: 0.0,
+    4800: 0.0,
     9600: 1.0,
     19200: 0.3,
     38400: 0.3,
@@ -36,7 +39,8 @@ _ALL_NUL = 0.97  # of the bytes
 _CLOCKS = (-0.012, -0.004, 0.004, 0.012)  # how far apart they may be: each meets other bits
 _SEEN = 0.94  # of the bytes a model explains; the rest may be anything
 _UNSEEN = 0.3  # how often a byte that the model lacks is taken to occur
-_SURE = 4.0  # logarithm of the odds against the next best
+_SURE = 4.0  # logarithm of the odds against the next best,
+_SURE_PER_BYTE = 0.05  # and as much a byte: no model is exact
 _AGAINST_NOISE = 8.0  # a rate is likelier than that all of it is noise
 _TEXT_NOISE = (0.25, 0.5)  # part of a text that is changed by noise
 _TEXT = (
@@ -62,6 +66,7 @@ class Guess:
     bit_rate: int | None = None  # of the sender; None: noise, or nothing that has a rate
     other: int | None = None  # a rate that is nearly as likely
     parity: str = ""  # "even" or "odd": text of seven bits with a parity bit
+    is_at_most: bool = False  # any rate below it looks the same
 
 
 def guess(sample: bytes, read_at: int) -> Guess:
@@ -72,7 +77,7 @@ def guess(sample: bytes, read_at: int) -> Guess:
         return Guess(parity=parity)
     if sample.count(0) >= _ALL_NUL * len(sample):
         slow = [rate for rate in _RATES if rate < read_at * _NUL_RATIO]
-        return Guess(max(slow, key=_RATES.__getitem__, default=None))
+        return Guess(max(slow, key=_usual, default=None), is_at_most=bool(slow))
     counts = Counter(sample)
     odds = sorted(
         (
@@ -86,8 +91,14 @@ def guess(sample: bytes, read_at: int) -> Guess:
         return Guess()
     if odds[0][0] < noise + _AGAINST_NOISE and read_at * 2 > odds[0][1]:
         return Guess()
-    other = odds[1][1] if len(odds) > 1 and odds[0][0] - odds[1][0] < _SURE else None
-    return Guess(odds[0][1], other)
+    least = odds[0][0] - max(_SURE, _SURE_PER_BYTE * len(sample))
+    likely = sorted((rate for fit, rate in odds[:2] if fit > least), key=_usual, reverse=True)
+    return Guess(likely[0], likely[1] if len(likely) > 1 else None)
+
+
+def _usual(rate: int) -> tuple[float, int]:
+    """Rank rates by how often they are met; of two that are met as often, the higher one."""
+    return _RATES[rate], rate
 
 
 def prepare(read_at: int) -> Iterator[None]:

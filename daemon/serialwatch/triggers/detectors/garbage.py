@@ -287,6 +287,8 @@ class Garbage:
             return Guess(stretch.told_rate)
         if stretch.lost * 20 > stretch.total:
             return Guess()  # too little of it is left
+        if not self._bit_rate and _is_nul(sample):
+            return Guess()  # of a saved log nobody knows whether it was on the line at all
         return guess(sample, self._read_at)
 
     def _fault(self, stretch: _Stretch, what: Guess, bad: int, total: int) -> Fault:
@@ -298,6 +300,8 @@ class Garbage:
             fields["bit_rate"] = str(self._read_at)
             if what.bit_rate:
                 fields["likely_bit_rate"] = str(what.bit_rate)
+        elif _is_nul(stretch.sample):
+            words = f"{total} NULs, as from a line that is held low or a file that was not written"
         else:
             words = f"noise, or data that is none: {bad / total:.0%} of {total} characters"
         return Fault(
@@ -319,10 +323,15 @@ class Garbage:
             return f"it seems to have 7 data bits and {what.parity} parity"
         if what.bit_rate:
             other = f" or {what.other}" if what.other else ""
-            return f"it seems to talk at {what.bit_rate}{other} bit/s, {read_at}"
+            less = " or less" if what.is_at_most else ""
+            return f"it seems to talk at {what.bit_rate}{other} bit/s{less}, {read_at}"
         assert stretch.handover is not None
         line = readable(stretch.handover[1])
         return f"another bit rate than before: {line}"
+
+
+def _is_nul(sample: bytes | bytearray) -> bool:
+    return not sample.strip(b"\0\r\n")
 
 
 def is_plain(text: bytes, view: bytes) -> bool:

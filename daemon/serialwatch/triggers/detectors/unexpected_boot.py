@@ -15,6 +15,7 @@ _CAUSES = {
     "brownout": "a brownout",
     "unknown": "no reason is printed",
 }
+_FAULTS = ("watchdog", "brownout")
 
 
 class UnexpectedBoot:
@@ -30,7 +31,10 @@ class UnexpectedBoot:
         told = self.told
         if start.is_expected or start.was_panic or start.interrupted in (None, "shutdown"):
             return None
-        if start.cause not in told.causes or start.had_run_s < told.up_s:
+        if start.cause not in told.causes:
+            return None
+        is_told = start.printed not in _FAULTS or not start.ran.isdisjoint(told.told_by_rules)
+        if start.had_run_s < told.up_s and is_told:
             return None
         if told.states and start.interrupted not in told.states:
             return None
@@ -40,6 +44,8 @@ class UnexpectedBoot:
         elif not start.ran.isdisjoint(self._named):
             return None
         why = _CAUSES.get(start.cause, start.cause)
+        if start.printed == "unknown":
+            why = "the reason that it prints is not known here"
         line = readable(last_line)
         return Fault(
             detector=told,

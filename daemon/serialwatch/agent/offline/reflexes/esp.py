@@ -50,7 +50,7 @@ def tell_esp_panic(case: Case, story: Story) -> None:
     if cause is not None and not re.match(_NO_EXCEPTION, reason):
         tell_register(story, cause)
     _tell_backtrace(case, story, own)
-    tell_loop(case, story)
+    tell_loop(case, story, fault.line)
 
 
 def tell_esp_words(case: Case, story: Story) -> None:

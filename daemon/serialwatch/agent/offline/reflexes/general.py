@@ -78,8 +78,11 @@ def tell_without_line(case: Case, story: Story) -> None:
     story.conclude("observation", claim, around)
 
 
-def tell_loop(case: Case, story: Story) -> None:
-    """Tell how often and how fast the board restarted, if it did more than once."""
+def tell_loop(case: Case, story: Story, fault: Line | None = None) -> None:
+    """Tell how often and how fast the board restarted, if it did more than once.
+
+    `fault` is the line of the fault that the headline names, that of the incident unless given.
+    """
     starts = _starts(case)
     if len(starts) < 2:
         return
@@ -92,7 +95,8 @@ def tell_loop(case: Case, story: Story) -> None:
     more = "more than " if len(starts) > len(cited) else ""
     for start in starts[-3:]:
         story.mark(start, f"boot #{start.boot}")
-    if is_loop and not re.search(r"\bloop|over and over", story.headline, re.IGNORECASE):
+    is_told = re.search(r"\bloop|over and over", story.headline, re.IGNORECASE)
+    if is_loop and not is_told and _comes_again(case, fault or case.fault):
         story.headline += ", over and over"
     claim = f"The board restarted {more}{len(cited)} times in the lines that were read{every}."
     story.conclude("observation", claim, cited)
@@ -104,6 +108,17 @@ def tell_loop(case: Case, story: Story) -> None:
             else "at varying intervals, which speaks against a watchdog or a timer alone"
         )
         story.conclude("inference", f"The restarts come {how}.", cited)
+
+
+def _comes_again(case: Case, fault: Line | None) -> bool:
+    """Tell whether more than one boot has such a line; what no line carries is of them all."""
+    if fault is None or case.incident.trigger.endswith(_RESTARTS):
+        return True
+    alike = shape(readable(fault.raw))
+    return any(x.boot != fault.boot and shape(readable(x.raw)) == alike for x in case.lines)
+
+
+_RESTARTS = ("boot.loop", ".unexpected_reboot")  # these tell of the restarts themselves
 
 
 def _starts(case: Case) -> list[Line]:
