@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import aiohttp
 
@@ -90,6 +90,19 @@ class NoRuns:
         raise BenchError("not_found", f"no run {run_id!r}")
 
 
+class NoApprovals:
+    """An agent that has proposed nothing."""
+
+    async def find(self, *wanted: object) -> list[Json]:
+        return []
+
+    async def get(self, id: str) -> Json | None:
+        return None
+
+    async def decide(self, id: str, *said: object) -> Json:
+        raise BenchError("not_found", f"no action {id!r}")
+
+
 class FakeBench:
     """Everything behind the API; `fault` is raised by the next question about incidents."""
 
@@ -99,6 +112,7 @@ class FakeBench:
         self.kept: dict[int, IncidentView] = {}
         self.reports: dict[tuple[int, int], Report] = {}
         self.runs: Runs = NoRuns()
+        self.approvals: Any = NoApprovals()  # bench_approvals has real ones
         self.audits: list[AuditEntry] = []
         self.markers: list[Marker] = []
         self.lines: list[tuple[str, bool | None, bool | None]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import selectors
+import signal
 import sys
 import threading
 import time
@@ -21,6 +22,60 @@ from serialwatch_drivers.opening import start_opener, stop_opener
 
 LOOP_LIMIT_S = 0.5  # a loop that does not turn for so long is blocked, on any machine
 LOOK_S = 0.05  # how often it is looked; what is much later was kept from the cores by others
+
+
+# Hundreds of processes import the same modules: let the first of them keep what it compiled, also
+# where the environment forbids it, as that of many containers does.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# A shell has what it starts with `&` ignore Ctrl-C, and so would all that we start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# The files that take longest, the longest first: one that came last would keep one process busy
+# while the others have nothing left to do. Those that wait a lot run beside those that compute.
+LONGEST = (
+    "real/test_linux.py",
+    "test_service.py",
+    "test_disguises.py",
+    "real/test_unattended.py",
+    "test_cli_attach.py",
+    "test_release.py",
+    "test_analyst.py",
+    "test_agent_process.py",
+    "test_cli_main.py",
+    "test_watch.py",
+    "test_analysis.py",
+    "test_log_writer.py",
+    "test_demo.py",
+    "test_answering.py",
+    "test_ask.py",
+    "test_going_on.py",
+    "test_cli_rules.py",
+    "test_dashboard.py",
+    "real/test_uboot.py",
+    "test_policies.py",
+    "test_hostile_rules.py",
+    "test_packs.py",
+    "test_reader.py",
+    "test_database.py",
+    "test_worker.py",
+    "test_remote.py",
+    "test_load.py",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have several processes take files in our order, not by the number of their tests."""
+    config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first where all are run, and leave the order in each."""
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture
@@ -66,17 +121,16 @@ def no_descriptor_left() -> Iterator[None]:
     assert not left, f"left open: {sorted(left)}"
 
 
-@pytest_asyncio.fixture(autouse=True)
-async def no_blocked_loop(
-    request: pytest.FixtureRequest, no_descriptor_left: None
-) -> AsyncIterator[None]:
-    """Fail a test during which the event loop did not turn for half a second.
+@pytest.fixture(autouse=True)
+def no_blocked_loop(request: pytest.FixtureRequest, no_descriptor_left: None) -> None:
+    """Fail a test during which the event loop did not turn for half a second."""
+    if request.node.get_closest_marker("asyncio") is not None:
+        request.getfixturevalue("watched_loop")  # a loop for each other test would cost seconds
 
-    It ends before `no_descriptor_left` may wait for threads.
-    """
-    if request.node.get_closest_marker("asyncio") is None:
-        yield
-        return
+
+@pytest_asyncio.fixture
+async def watched_loop(no_descriptor_left: None) -> AsyncIterator[None]:
+    """Look whether the loop turns; end before `no_descriptor_left` may wait for threads."""
     loop = asyncio.get_running_loop()
     main = threading.get_ident()
     waits = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from saved_log import SavedLog
-from serialwatch.agent.process import serve
+from serialwatch.agent import process
 from serialwatch.bundled import bundled_dir
 from serialwatch.records import Incident, Line, Report
 from serialwatch.service.memories import save_run, take_memory
@@ -22,6 +23,9 @@ from serialwatch.store.sqlite_file import open_file
 from serialwatch.wire import Json, incident_to_json, pack, receive, report_from_json
 
 NOW_NS = 1_790_000_000_000_000_000
+
+# Each agent reads the pages that ship; in this process once is enough.
+process.load_knowledge = functools.cache(process.load_knowledge)
 
 
 class Board:
@@ -65,6 +69,7 @@ class FakeCore:
         self.skill_dirs = [bundled_dir("skills")]
         self.refuses: set[str] = set()  # operations that fail
         self.asked: list[tuple[str, Json]] = []
+        self.answers: dict[str, Callable[[Json], Json]] = {}  # of operations, by name
         self._agent = agent
         self._db = open_file(state_dir / "serialwatch.db")
         self._queue_ids = 0
@@ -78,7 +83,7 @@ class FakeCore:
         reader = await self.connect(ours)
         self._tasks = [
             asyncio.create_task(self._listen(reader), name="core"),
-            asyncio.create_task(serve(theirs, {}), name="agent"),
+            asyncio.create_task(process.serve(theirs, {}), name="agent"),
         ]
         return self
 
@@ -163,6 +168,8 @@ class FakeCore:
         self.asked.append((op, body))
         if op in self.refuses:
             return {"ok": False, "error": f"{op} is refused"}
+        if op in self.answers:
+            return {"ok": True, "body": self.answers[op](body)}
         answer: Any = {}
         match op:
             case "report":

@@ -27,6 +27,7 @@ from skill_run import bundled_registry, opened_database, opened_run
 NAMES = {
     "backtrace-decode",
     "boot-compare",
+    "console-send",
     "human-ask",
     "incident-history",
     "knowledge-query",
@@ -35,6 +36,7 @@ NAMES = {
     "log-stats",
     "memory-search",
     "memory-write",
+    "port-reset",
     "port-status",
     "register-decode",
     "report-write",
@@ -116,6 +118,12 @@ def test_all_of_them_load() -> None:
         "memory-write",
         "report-write",
         "snapshot-write",
+        "console-send",
+        "port-reset",
+    }
+    assert {s.name for s in registry.skills.values() if s.risk == "L3"} == {
+        "console-send",
+        "port-reset",
     }
 
 

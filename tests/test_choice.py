@@ -102,9 +102,8 @@ def test_the_budget_buys_skills_first_and_then_detail_for_the_best(
     assert offer.tokens <= tokens
 
 
-def test_a_skill_of_another_role_or_of_highest_risk_is_not_offered(tmp_path: Path) -> None:
+def test_a_skill_of_another_role_is_not_offered(tmp_path: Path) -> None:
     make_skill(tmp_path, "a-skill", roles="bench-assistant")
-    make_skill(tmp_path, "b-skill", risk="L3", roles="log-detective")
     make_skill(tmp_path, "c-skill")
 
     offer = choose(_skills(tmp_path), "log-detective", NOWHERE)

@@ -219,12 +219,14 @@ def test_what_a_skill_writes_is_shown_and_goes_nowhere(tmp_path: Path, cli: Cli)
     assert "would write (report)" in cli("skills", "run", "a-b").out
 
 
-def test_a_skill_that_acts_on_a_board_is_refused(tmp_path: Path, cli: Cli) -> None:
-    make_skill(tmp_path / "own", "a-b", risk="L3", roles="bench-assistant")
+def test_a_skill_that_acts_on_a_board_shows_what_it_would_propose(tmp_path: Path, cli: Cli) -> None:
+    code = "await ctx.console.send('reboot\\r', port='dut1')\nreturn SkillResult('success', {})"
+    make_skill(tmp_path / "own", "a-b", code, risk="L3", roles="bench-assistant")
     result = cli("skills", "run", "a-b")
 
-    assert result.code == 1
-    assert "a person has to approve it" in result.out
+    assert result.code == 0
+    assert "send exactly 7 bytes to dut1" in result.out
+    assert "would propose (action)" in result.out
 
 
 def test_a_long_job_is_waited_for(tmp_path: Path, cli: Cli) -> None:

@@ -132,7 +132,7 @@ def test_the_agent_starts_without_a_broken_role_and_says_so(
     roles = usable_roles(Setup.of(hello, {}))
 
     assert set(roles.found) == set(BUNDLED)
-    assert f"{path}:6: risk: L1 or L2, not 'L9'" in caplog.text
+    assert f"{path}:6: risk: L1, L2 or L3, not 'L9'" in caplog.text
 
 
 def test_an_own_role_for_the_same_comes_before_those_that_ship(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_limits_of_a_role_can_only_be_narrower(tmp_path: Path) -> None:
         ("description: Looks.\n", "", 1, "description: is missing"),
         ("origin: questions", "origin: everything", 4, "'everything' is none of incidents"),
         ("skills: log-read report-write", "skills: log-read", 5, "report-write is missing"),
-        ("risk: L2", "risk: L3", 6, "risk: L1 or L2, not 'L3'"),
+        ("risk: L2", "risk: L4", 6, "risk: L1, L2 or L3, not 'L4'"),
         ("memory-read: bench port", "memory-read: moon", 7, "'moon' is none of bench"),
         ("limits: {rounds: 4}", "limits: {rounds: 99}", 9, "rounds: 2 to 8, not 99"),
         ("limits: {rounds: 4}", "limits: {money: 1}", 9, "'money' is none of rounds"),
@@ -214,7 +214,7 @@ def test_the_check_names_file_and_line_and_exits_with_two(tmp_path: Path) -> Non
     found = CliRunner().invoke(roles_command, ["check", str(tmp_path)], standalone_mode=False)
 
     assert found.return_value == 2
-    assert f"serialwatch: {path}:6: risk: L1 or L2" in found.stderr
+    assert f"serialwatch: {path}:6: risk: L1, L2 or L3" in found.stderr
     assert "0 roles in order, 1 problem" in found.stdout
 
 

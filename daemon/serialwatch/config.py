@@ -224,11 +224,12 @@ class AgentConfig:
     redact: Flag = True  # hide secrets from the model
     redact_patterns: list[Annotated[str, AfterValidator(_secret)]] = field(default_factory=list)
     skill_versions: dict[SkillName, Version] = field(default_factory=dict)  # of several
+    approvals: Literal["queue", "deny"] = "queue"  # of actions on boards that it proposes
 
 
 @dataclass(frozen=True, slots=True)
 class NotifyConfig:
-    """A program that is run once for each new report; it gets the report as JSON on stdin."""
+    """A program that is run for each new report or action that waits, told as JSON on stdin."""
 
     __pydantic_config__ = _STRICT
 

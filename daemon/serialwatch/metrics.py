@@ -24,6 +24,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from serialwatch.records import SEVERITIES, PortState, PortStats, Severity
+from serialwatch.store.approvals import STATES as APPROVAL_STATES
 
 MAX_READINGS = 12  # of one port: no pack makes more series than that
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -119,7 +120,7 @@ class Metrics:
             "breaker_state", "Whether the model is left alone after failures: 0 no, 1 yes."
         )
         self.memories = gauge("memories", "Memories kept.", "kind")
-        self.approvals = gauge("approvals", "Actions waiting for a person.", "state")
+        self.approvals = gauge("approvals", "Actions proposed by the agent.", "state")
         self.report_claims = counter(
             "report_claims", "Claims checked against the log before a report.", "result"
         )
@@ -135,7 +136,7 @@ class Metrics:
             self.report_claims.labels(result)
         for severity in SEVERITIES:
             self.incidents_open.labels(severity)
-        self.approvals.labels("pending")  # as long as no action needs one, none is
+        self.count_approvals({})
         for outcome in ("ok", "error"):
             self.llm_requests.labels(outcome)
         for kind in ROUND_KINDS:
@@ -167,6 +168,11 @@ class Metrics:
         """Count a hit, or `count` of them."""
         self.hits.labels(port, severity).inc(count)
         self.rule_hits.labels(trigger).inc(count)
+
+    def count_approvals(self, counted: Mapping[str, int]) -> None:
+        """Tell how many actions there are in each state."""
+        for state in APPROVAL_STATES:
+            self.approvals.labels(state).set(counted.get(state, 0))
 
     def render(self) -> bytes:
         """Return the exposition text; a few ms for 32 ports, so never on the loop."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from serialwatch.agent.archive import Archive
-from serialwatch.agent.core_link import CoreError, CoreLink
+from serialwatch.agent.core_link import ASK_LIMIT_S, CoreError, CoreLink
 from serialwatch.agent.ctx.context import CtxServer, Submit
 from serialwatch.agent.knowledge import Knowledge
 from serialwatch.agent.role import Role
@@ -26,6 +26,7 @@ from serialwatch.wire import Json
 CALLS_A_MINUTE = 20  # skill calls of one model run
 PORTS_LIMIT_S = 5.0
 STEP_LIMIT_S = 2.0
+ACT_LIMIT_S = 60.0  # a program that resets a board may take 30
 MAX_TOLD = 160  # characters of a step
 QUESTION = "ask-"  # sessions of questions begin so
 MAX_RUNS = 64  # whose long jobs are waited for; those of the oldest are only stored
@@ -46,6 +47,7 @@ class Equipment:
     registry: Registry = field(default_factory=lambda: Registry({}))
     knowledge: Knowledge = field(default_factory=lambda: Knowledge({}))
     pages: Mapping[str, str] = field(default_factory=dict)  # texts, by id
+    may_propose: bool = False  # actions on boards, for people to decide
     _runs: dict[str, RunTools] = field(default_factory=dict)
 
     def tools(
@@ -65,6 +67,13 @@ class Equipment:
         `role` narrows which skills it may use and which memories it sees; `user` asks.
         """
         is_model = submit is not None
+
+        async def propose(body: Json) -> Json:
+            name = role.name if role else ""
+            about = {"run_id": run_id, "incident": incident, "role": name}
+            told: Json = await self.told("propose")({**body, **about})
+            return told
+
         ctx = CtxServer(
             self.archive,
             self.registry,
@@ -73,11 +82,12 @@ class Equipment:
             port=port,
             incident=incident,
             max_risk="L2" if is_model else "L1",
-            ask_ports=self._ports_for_skills,
+            ask_ports=self.ports_for_skills,
             submit_report=submit,
-            write_memory=self._remember,
-            write_snapshot=self._told("snapshot") if is_model else None,
-            set_mark=self._told("mark") if is_model else None,
+            write_memory=self.remember,
+            write_snapshot=self.told("snapshot") if is_model else None,
+            set_mark=self.told("mark") if is_model else None,
+            propose=propose if is_model and self.may_propose and incident else None,
             complete=complete,
             elfs=self.elfs,
             boards=self.boards,
@@ -113,7 +123,10 @@ class Equipment:
     async def take_late(self, late: Late) -> bool:
         """Store what a long job gave; return whether its run still goes on, and has it."""
         if (tools := self._runs.get(late.run_id)) is not None:
-            tools.add_late(late.skill, late.result)
+            if late.is_action:
+                tools.add_action(late.skill, late.result, late.lines)
+            else:
+                tools.add_late(late.skill, late.result)
         result = late.result
         told = {
             "status": result.status,
@@ -139,7 +152,8 @@ class Equipment:
         body = await self.link.ask("ports", {}, limit_s)
         return body if isinstance(body, dict) else {}
 
-    async def _ports_for_skills(self) -> Mapping[str, Any]:
+    async def ports_for_skills(self) -> Mapping[str, Any]:
+        """Return the state of every port, or refuse."""
         try:
             return await self.ports()
         except CoreError as exc:
@@ -166,20 +180,20 @@ class Equipment:
         except CoreError as exc:
             log.debug("%s: a step was not told: %s", session_id, exc)
 
-    async def _remember(self, memory: Json) -> Json:
+    async def remember(self, memory: Json) -> Json:
         """Have the core store a memory; what passes no gate is refused with the reason."""
-        written = await self._told("memory")(memory)
+        written = await self.told("memory")(memory)
         told: Json = written if isinstance(written, dict) else {}
         if why := told.get("refused"):
             raise RefusedError("precondition", str(why))
         return told
 
-    def _told(self, op: str) -> Callable[[Json], Awaitable[Any]]:
+    def told(self, op: str) -> Callable[[Json], Awaitable[Any]]:
         """Return what hands something to the core for a skill."""
 
         async def tell(body: Json) -> Any:
             try:
-                return await self.link.ask(op, body)
+                return await self.link.ask(op, body, ACT_LIMIT_S if op == "act" else ASK_LIMIT_S)
             except CoreError as exc:
                 raise RefusedError("precondition", str(exc)) from exc
 

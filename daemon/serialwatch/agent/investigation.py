@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
+from serialwatch.agent.actions import with_actions
 from serialwatch.agent.archive import Archive
 from serialwatch.agent.core_link import CoreError
 from serialwatch.agent.equipment import PORTS_LIMIT_S, Equipment
@@ -163,7 +164,9 @@ class Investigator:
         standing.asked = _as_unknown(run.inquiry, record.id) if run.inquiry else ""
         if run.inquiry is None:  # what came after the last round; else the run will have it
             standing.late += [
-                _as_late(call.skill, call.result.status, record.id) for call in tools.take_late()
+                _as_late(call.skill, call.result.status, record.id)
+                for call in tools.take_late()
+                if not call.id.startswith("A")  # of an action
             ]
 
         def next_report(_: Report | None) -> Report:
@@ -198,9 +201,10 @@ class Investigator:
         if incident is None:
             return
         standing = self._standings.of(incident)
-        if standing.asked and late.run_id in standing.asked:
-            return  # the run waits for a person, and will have it
-        standing.late.append(_as_late(late.skill, late.result.status, late.run_id))
+        if not late.is_action:  # of those `with_actions` tells
+            if standing.asked and late.run_id in standing.asked:
+                return  # the run waits for a person, and will have it
+            standing.late.append(_as_late(late.skill, late.result.status, late.run_id))
         if standing.report is None:
             return
 
@@ -370,7 +374,7 @@ class Investigator:
         """Hand in what follows the last report, unless it says the same; return it."""
         async with standing.publishing:
             previous = standing.report
-            report = next_report(previous)
+            report = await with_actions(next_report(previous), self._archive)
             report = replace(report, revision=previous.revision + 1 if previous else 1)
             if previous is not None and says_the_same(report, previous):
                 return previous

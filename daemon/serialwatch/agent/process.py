@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from serialwatch.agent.actions import decided, execute
 from serialwatch.agent.archive import Archive, logs_below
 from serialwatch.agent.core_link import CoreError, CoreLink
 from serialwatch.agent.equipment import Equipment
@@ -60,6 +61,10 @@ async def _obey(link: CoreLink, tasks: asyncio.TaskGroup, environ: Mapping[str, 
                 agent.wake(order)
             elif kind == "answered" and agent is not None:
                 agent.answered(order)
+            elif kind == "execute" and agent is not None:
+                agent.execute(order)
+            elif kind == "decided" and agent is not None:
+                agent.decided(order)
             elif kind == "ask" and agent is not None:
                 agent.answering.take(order)
             elif kind == "cancel" and agent is not None:
@@ -86,6 +91,7 @@ class Agent:
         archive = Archive(logs_below(setup.state_dir / "log"), setup.state_dir / "serialwatch.db")
         workers = Workers(on_late=self._take_late, on_resting=self._tell_resting)
         self._equipment = Equipment(link, archive, setup.elfs, workers, setup.boards)
+        self._equipment.may_propose = setup.may_propose
         self._use = ModelUse(setup.model, archive, Breaker(self._tell_breaker), link.ask)
         self._investigator = Investigator(self._equipment, self._use, loader)
         asking = Asking(self._equipment, self._use, loader)
@@ -146,6 +152,24 @@ class Agent:
         """Go on with a run that has waited for a person's answer."""
         self._spawn(self._take_answer(order), f"answer to run {order.get('run_id')}")
 
+    def execute(self, order: Json) -> None:
+        """Do an action that a person has approved."""
+        approval = order["approval"]
+        self._spawn(self._execute(approval), f"action {approval['id']}")
+
+    def decided(self, order: Json) -> None:
+        """Let the run that proposed an action know that it was not done."""
+        self._take_late(decided(order["approval"]))
+
+    async def _execute(self, approval: Json) -> None:
+        try:
+            late = await execute(self._equipment, approval)
+        except CoreError as exc:
+            log.warning("action %s: %s", approval["id"], exc)
+        else:
+            if late is not None:
+                self._take_late(late)
+
     async def _take_answer(self, order: Json) -> None:
         try:
             work = await self._investigator.answered(order)
@@ -178,7 +202,7 @@ class Agent:
             try:
                 await self._investigator.late(late)
             except CoreError as exc:
-                log.warning("the report does not tell of job %s: %s", late.job_id, exc)
+                log.warning("the report does not tell of %s: %s", late.job_id, exc)
 
         self._spawn(take(), f"late result {late.job_id}")
 

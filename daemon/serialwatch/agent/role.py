@@ -5,7 +5,7 @@
     description: Investigates an incident of one board.
     origin: incidents                   # what the entrance sends it
     skills: log-read report-write       # it may use, no others
-    risk: L2                            # of a skill, at most
+    risk: L2                            # of a skill, at most; L3: it may propose actions on boards
     memory-read: bench port board       # scopes of memories that it sees
     memory-write: port                  # and that it may add to
     limits: {rounds: 8, tokens: 48000}  # of one run; they can only be narrower than the usual ones
@@ -229,8 +229,8 @@ class _Reader:
         if skills and "report-write" not in skills:
             self._wrong("skills", "skills: report-write is missing: nothing else ends the work")
         risk = self._head.get("risk", "L1")
-        if risk not in ("L1", "L2"):
-            self._wrong("risk", f"risk: L1 or L2, not {risk!r} (each L3 takes a person's word)")
+        if risk not in get_args(Risk):
+            self._wrong("risk", f"risk: L1, L2 or L3, not {risk!r}")
             risk = "L1"
         return Role(
             name=name,

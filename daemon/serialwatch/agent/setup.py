@@ -22,6 +22,7 @@ class Setup:
     model: ModelSetup
     skill_versions: Mapping[str, str]  # which one of several, by skill
     elfs: Mapping[str, str]  # path of the firmware, by port
+    may_propose: bool  # actions on boards
     boards: Mapping[str, str]  # what is on a port, as its configuration calls it, by port
 
     @classmethod
@@ -36,5 +37,6 @@ class Setup:
             model=ModelSetup.of(told, load_api_key(environ)),
             skill_versions=dict(told.get("skill_versions") or {}),
             elfs={name: str(port["elf"]) for name, port in ports.items() if port.get("elf")},
+            may_propose=told.get("approvals", "queue") == "queue",
             boards={name: str(p["board"]) for name, p in ports.items() if p.get("board")},
         )

@@ -63,6 +63,7 @@ class Consoles:
         self._limits = limits
         self._clients: dict[str, list[Attached]] = {}  # by port, oldest first
         self._leases: dict[str, Lease] = {}  # of ports that have clients or are sent to
+        self._held: set[str] = set()  # ports on which an approved action is done
         self._sends: dict[str, PacedSend] = {}  # by port: what is being sent at the board's pace
         self._sockets: set[web.WebSocketResponse] = set()
         self._ids = count(1)
@@ -132,6 +133,39 @@ class Consoles:
             yield
         finally:
             del self._sends[port]
+            if lease.release(holder.client):
+                self._tell_lease(port, "released", holder)
+            self._forget(port)
+
+    def refusal_to_act(self, port: str) -> BenchError | None:
+        """Return why no approved action may be done now: a person goes first, whoever it is."""
+        if (send := self._sends.get(port)) is not None:
+            words = f"{send.who.user} (pid {send.who.pid}) is sending to {port}"
+            return BenchError("not_now", words, "wait until that is done")
+        if (writer := self.writer(port)) is not None:
+            words = f"{writer.user} (pid {writer.pid}) is typing on {port}"
+            return BenchError("not_now", words, "wait until they have left")
+        return None
+
+    @contextmanager
+    def held(self, port: str, who: Who) -> Iterator[None]:
+        """Keep everybody from typing while a step of an approved action is done.
+
+        Raises:
+            BenchError: somebody types or sends.
+
+        """
+        if (refusal := self.refusal_to_act(port)) is not None:
+            raise refusal
+        lease = self._leases.setdefault(port, Lease())
+        holder = Holder(next(self._ids), who)
+        self._held.add(port)
+        lease.take(holder)
+        self._tell_lease(port, "taken", None)
+        try:
+            yield
+        finally:
+            self._held.discard(port)
             if lease.release(holder.client):
                 self._tell_lease(port, "released", holder)
             self._forget(port)
@@ -210,7 +244,7 @@ class Consoles:
         """Keep nothing of a port that nobody watches or sends to."""
         if not self._clients.get(port):
             self._clients.pop(port, None)
-            if port not in self._sends:
+            if port not in self._sends and port not in self._held:
                 self._leases.pop(port, None)
 
     async def _talk(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 from serialwatch.records import Incident, Marker, PortState, Report, Severity, State
+from serialwatch.store.approvals import ApprovalState
 from serialwatch.store.memory_gate import MemoryFilter, NewMemory
 from serialwatch.verdict import judged
 from serialwatch.wire import Json, iso, utc_ns
@@ -29,7 +30,7 @@ WriteSource = Literal["attach", "send", "pty"]
 AuditAction = Literal[
     "release", "take_back", "pty",
     "send", "attach", "lines", "break", "reset", "mark", "resolve", "mute", "unmute", "answer",
-    "remember", "correct", "forget",
+    "remember", "correct", "forget", "approve", "deny",
 ]  # fmt: skip
 
 
@@ -214,6 +215,23 @@ class Memories(Protocol):
         """Delete a memory and return it."""
 
 
+class Approvals(Protocol):
+    """Actions that wait for a person, as the API sees them. Coroutines raise BenchError."""
+
+    async def find(
+        self, states: Collection[ApprovalState], port: str, incident: int | None, limit: int
+    ) -> Sequence[Json]:
+        """Return actions, the newest first."""
+
+    async def get(self, id: str) -> Json | None:
+        """Return one, None if there is none."""
+
+    async def decide(
+        self, id: str, decision: Literal["approve", "deny"], note: str, who: Who
+    ) -> Json:
+        """Note what a person says of one; what is approved is done at once."""
+
+
 class Bench(Protocol):
     """The service as the API sees it. Every method is called on the event loop.
 
@@ -231,6 +249,10 @@ class Bench(Protocol):
     @property
     def memories(self) -> Memories:
         """Return what the bench remembers."""
+
+    @property
+    def approvals(self) -> Approvals:
+        """Return the actions that wait for people."""
 
     @property
     def questions(self) -> AskedQuestions:

@@ -13,6 +13,7 @@ from typing import Literal
 from aiohttp import WSMsgType, web
 
 from serialwatch.api.answers import cut, ending, goodbye, has_left
+from serialwatch.api.approvals import ApprovalRoutes
 from serialwatch.api.ask import AskRoute
 from serialwatch.api.attach import AttachWish, Consoles, audited, marker_to_json
 from serialwatch.api.bench import (
@@ -80,6 +81,7 @@ class Routes:
         self._ask = AskRoute(bench)
         self._release = ReleaseRoute(bench, consoles)
         self._memories = MemoryRoutes(bench)
+        self._approvals = ApprovalRoutes(bench, consoles)
         self._consoles = consoles
         self._events = events
         self._logs = LogAnswer(bench)
@@ -106,6 +108,9 @@ class Routes:
             Route("POST", "/v1/memories", annotate, self._memories.add),
             Route("POST", "/v1/memories/{id}/correct", annotate, self._memories.correct),
             Route("POST", "/v1/memories/{id}/forget", annotate, self._memories.forget),
+            Route("GET", "/v1/approvals", view, self._approvals.list_approvals),
+            Route("GET", "/v1/approvals/{id}", view, self._approvals.show),
+            Route("POST", "/v1/approvals/{id}", write, self._approvals.decide),
             Route("POST", "/v1/ports/{port}/send", write, self._send),
             Route("POST", "/v1/ports/{port}/reset", write, self._reset),
             Route("POST", "/v1/ports/{port}/release", write, self._lend),

@@ -164,6 +164,10 @@ class ApiServer:
         """Tell that a run of the agent has called a skill."""
         self.events.add("run.step", port, time.time_ns(), step)
 
+    def on_approval(self, approval: Json) -> None:
+        """Tell that an action waits for a person."""
+        self.events.add("approval.pending", str(approval["port"]), time.time_ns(), approval)
+
     def on_marker(self, marker: Marker) -> None:
         """Tell about a marker."""
         self.events.add("marker", marker.port, marker.utc_ns, marker_to_json(marker))

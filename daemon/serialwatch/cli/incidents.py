@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 
 import click
 
-from serialwatch.cli.client import find_daemon
+from serialwatch.cli.client import Daemon, find_daemon
+from serialwatch.cli.errors import CliError
 from serialwatch.cli.options import PORT, Number, json_option, socket_option
 from serialwatch.cli.tables import SEVERITY_STYLES, Column, Row, console, safe, say, table, width_of
 from serialwatch.cli.times import clock, local_now, parse_span, parse_when
 from serialwatch.records import SEVERITIES, Incident
 from serialwatch.wire import Json, incident_from_json, iso
 
+_NONE: Mapping[str, str] = MappingProxyType({})
 _COLUMNS = (
     Column("ID", is_right=True),
     Column("WHEN"),
@@ -64,7 +68,8 @@ def incidents(
         "state": "all" if is_all else None,
         "since": _since(since),
     }
-    found = find_daemon(socket).get("/v1/incidents", wanted)["incidents"]
+    daemon = find_daemon(socket)
+    found = daemon.get("/v1/incidents", wanted)["incidents"]
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
@@ -72,8 +77,9 @@ def incidents(
     if not found:
         say(_nothing(is_all))
         return
+    waiting = {str(row["incident"]): str(row["id"]) for row in _waiting(daemon)}
     now = local_now()
-    rows = [incident_row(incident_from_json(body), now, body) for body in found]
+    rows = [incident_row(incident_from_json(body), now, body, waiting) for body in found]
     for line in table(_COLUMNS, rows, width_of(out)):
         out.print(line)
 
@@ -119,8 +125,10 @@ def unmute(outer: str | None, incident: int, as_json: bool, socket: str | None) 
     _tell(body, as_json, f"the fault of incident {incident} is no longer muted")
 
 
-def incident_row(incident: Incident, now: datetime, body: Json) -> Row:
-    """Return a row of the table."""
+def incident_row(
+    incident: Incident, now: datetime, body: Json, waiting: Mapping[str, str] = _NONE
+) -> Row:
+    """Return a row of the table; `waiting` has an action for a person to decide, by incident."""
     cells = (
         str(incident.id),
         clock(incident.opened_utc_ns, now),
@@ -131,8 +139,18 @@ def incident_row(incident: Incident, now: datetime, body: Json) -> Row:
         f"#{incident.boot}" if incident.boot else "-",
         incident.state,
     )
-    note = "" if body.get("on_disk", True) else "not on disk yet"
-    return Row(cells, note, ("", "", "", SEVERITY_STYLES[incident.severity]))
+    notes = [] if body.get("on_disk", True) else ["not on disk yet"]
+    if action := waiting.get(str(incident.id)):
+        notes.append(f"an action waits for you: `serialwatch approvals show {safe(action)}`")
+    return Row(cells, "; ".join(notes), ("", "", "", SEVERITY_STYLES[incident.severity]))
+
+
+def _waiting(daemon: Daemon) -> list[Json]:
+    try:
+        found = daemon.get("/v1/approvals", {"state": "pending"})["approvals"]
+    except CliError:  # an older daemon
+        return []
+    return list(found)
 
 
 def _since(since: str | None) -> str | None:

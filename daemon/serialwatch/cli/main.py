@@ -47,6 +47,11 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
         Command("analyze", "serialwatch.cli.analyze:analyze", "a saved log, without a daemon"),
     ),
     "Boards": (
+        Command(
+            "approvals",
+            "serialwatch.cli.approvals:approvals",
+            "what the agent wants to do: approve or refuse it",
+        ),
         Command("mark", "serialwatch.cli.mark:mark", "set a marker in a log"),
         Command("send", "serialwatch.cli.send:send", "send text or bytes to a port"),
         Command("reset", "serialwatch.cli.reset:reset", "reset a board"),

@@ -92,6 +92,7 @@ def run_lines(
     yield from _part("Notes", [safe(note) for note in state.get("notes", ())], width)
     yield from _part("Not let pass by the verifier", _refusals(state), width)
     yield from _part("Questions to people", _inquiries(body), width)
+    yield from _part("Actions proposed", _actions(body), width)
     yield from _part("Long jobs", _late(body), width)
 
 
@@ -326,6 +327,15 @@ def _inquiries(body: Json) -> list[str]:
             run = safe(row["run_id"])
             told.append(f'{safe(row["question"])} (open: `serialwatch runs answer {run} "..."`)')
     return told
+
+
+def _actions(body: Json) -> list[str]:
+    """Return what the run wanted to do to a board, and what became of it."""
+    return [
+        f"{safe(row['id'])} {safe(row['state'])}: {safe('; '.join(row['effect']))} "
+        f"({safe(row['skill'])}){': ' if row['result'] else ''}{safe(row['result'])}"
+        for row in body.get("approvals", ())
+    ]
 
 
 def _late(body: Json) -> list[str]:

@@ -52,8 +52,8 @@ def run_skill(
 ) -> int:
     """Run the skill NAME, or the one in the folder NAME, and print what the model would get.
 
-    It runs in a real worker with its sandbox. What it writes is shown and goes nowhere; a skill
-    that acts on a board (L3) is refused. It exits with 1 if the skill fails.
+    It runs in a real worker with its sandbox. What it writes is shown and goes nowhere; of a skill
+    that acts on a board (L3) you see what it would propose. It exits with 1 if the skill fails.
     """
     if log_path is not None and state is not None:
         raise click.UsageError("--log and --state exclude each other")
@@ -73,7 +73,8 @@ def run_skill(
         click.echo(trial.as_shown)
         for written in trial.wrote:
             body = json.dumps(written["body"], indent=1, ensure_ascii=False)
-            click.echo(f"would write ({written['what']}): {safe(body)}")
+            verb = "propose" if written["what"] == "action" else "write"
+            click.echo(f"would {verb} ({written['what']}): {safe(body)}")
     return FAULT if trial.call.result.status == "failure" else 0
 
 

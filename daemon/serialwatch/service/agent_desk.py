@@ -15,6 +15,7 @@ from serialwatch.metrics import Metrics
 from serialwatch.records import Hit, Incident, IncidentChange, Report
 from serialwatch.service.agent_link import AgentLink
 from serialwatch.service.agent_notes import keep_snapshot, set_mark
+from serialwatch.service.approvals import Approvals
 from serialwatch.service.faults import PHASES, Faults, Phase
 from serialwatch.service.memories import save_run, take_memory
 from serialwatch.service.model_use import take_answer, take_endpoint, take_spent
@@ -73,6 +74,7 @@ class AgentDesk:
         self.faults: Faults | None = None
         self.bench: Bench | None = None
         self.questions: Questions | None = None
+        self.approvals: Approvals | None = None
         self._db = db
         self._writer = writer
         self._metrics = metrics
@@ -154,6 +156,12 @@ class AgentDesk:
             return await keep_snapshot(self._db, body)
         if op == "mark" and self.bench is not None:
             return await set_mark(self.bench, body)
+        if op == "propose" and self.approvals is not None:
+            return await self.approvals.propose(body)
+        if op == "act" and self.approvals is not None:
+            return await self.approvals.act(body)
+        if op == "executed" and self.approvals is not None:
+            return await self.approvals.executed(body)
         if op == "late":
             late = late_result_from_json(body, time.time_ns())
             return await self._db.run(partial(save_late_result, result=late))

@@ -37,6 +37,7 @@ class AgentLink:
         self._writer: asyncio.StreamWriter | None = None
         self.pid: int | None = None
         self.last_beat_s = 0.0  # loop time
+        self._has_spoken = False  # this process, at all
 
     async def run(self) -> None:
         """Start the process and serve it until it ends, which is always a failure.
@@ -63,6 +64,7 @@ class AgentLink:
         self.pid = process.pid
         self._writer = writer
         self.last_beat_s = asyncio.get_running_loop().time()
+        self._has_spoken = False
         try:
             for message in self._hello():
                 self.send(message)
@@ -75,7 +77,7 @@ class AgentLink:
             self._writer = None
             self.pid = None
             writer.close()
-            await _end(process)
+            await _end(process, is_up=self._has_spoken)
 
     def send(self, message: Json) -> bool:
         """Send a message; False when there is no agent now (it asks the database at its start)."""
@@ -89,6 +91,7 @@ class AgentLink:
     ) -> None:
         while (message := await receive(reader)) is not None:
             self.last_beat_s = asyncio.get_running_loop().time()
+            self._has_spoken = True
             if message.get("kind") == "ask":
                 tasks.create_task(self._reply(message, writer), name=f"agent {message.get('op')}")
         raise AgentHungError("the agent process ended")
@@ -122,11 +125,15 @@ def _environment(ours: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in ours.items() if k not in {"NOTIFY_SOCKET", "WATCHDOG_USEC"}}
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Wait for the process to see its socket closed; kill it and its group if it does not."""
+async def _end(process: asyncio.subprocess.Process, *, is_up: bool) -> None:
+    """Wait for the process to see its socket closed; kill it and its group if it does not.
+
+    One that is not up yet has begun nothing that it had to finish.
+    """
     try:
-        async with asyncio.timeout(STOP_S):
-            await process.wait()
+        if is_up:
+            async with asyncio.timeout(STOP_S):
+                await process.wait()
     except TimeoutError:
         log.warning("agent (pid %d) did not end in %.0f s and is killed", process.pid, STOP_S)
     finally:

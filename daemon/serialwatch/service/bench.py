@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
@@ -23,10 +24,11 @@ from serialwatch.api.bench import (
     Who,
     WriteSource,
 )
-from serialwatch.config import ResetCommand
+from serialwatch.config import ResetCommand, ResetStep
 from serialwatch.metrics import CONTENT_TYPE, Metrics
 from serialwatch.records import SEVERITIES, Incident, IncidentChange, Marker, Report
 from serialwatch.service.agent_desk import AgentDesk
+from serialwatch.service.approvals import Approvals
 from serialwatch.service.faults import Faults
 from serialwatch.service.loans import Lent, Loans
 from serialwatch.service.memories import ServiceMemories
@@ -34,6 +36,7 @@ from serialwatch.service.ports import BenchPort, Ports
 from serialwatch.service.questions import Questions
 from serialwatch.service.runs import ServiceRuns
 from serialwatch.service.sent import Sent, SentLines
+from serialwatch.service.which_device import device_words
 from serialwatch.store import audit as audit_rows
 from serialwatch.store import boots as boot_rows
 from serialwatch.store import incidents as incident_rows
@@ -81,6 +84,7 @@ class ServiceBench:
         self._problems = problems
         self._marked = marked
         self._loans = loans
+        self.approvals: Approvals  # made by whoever knows agent and consoles
         loans.mark = self.mark
         self.tty_of: Callable[[str], str] = lambda port: ""  # what terminal programs open
         self.runs = ServiceRuns(db, self.render, faults.take_queue_id, desk.go_on, self.audit)
@@ -241,13 +245,22 @@ class ServiceBench:
             except PortError as exc:
                 raise BenchError("failed", str(exc)) from exc
             await asyncio.sleep(step.ms / 1000)
-            lines = [
-                f"{name} {'on' if value else 'off'}"
-                for name, value in (("DTR", step.dtr), ("RTS", step.rts))
-                if value is not None
-            ]
-            done.append(" and ".join(lines) + (f" for {step.ms} ms" if step.ms else ""))
+            done.append(_reset_words(step))
         return Reset(before_seq, ", ".join(done))
+
+    def how_reset(self, port: str) -> str:
+        """Return how a port would be reset, "" if its configuration does not say."""
+        found = self._ports.get(port)
+        how = found.config.reset if found else ()
+        if isinstance(how, ResetCommand):
+            return f"runs {shlex.join(how.command)}"
+        return ", ".join(map(_reset_words, how))
+
+    async def device_of(self, port: str) -> str:
+        """Return which device a port has open, "" if none: the same words for the same one."""
+        found = self._ports.get(port)
+        opened = found.reader.port if found else None
+        return await self.render(partial(device_words, opened))
 
     async def release(self, port: str, who: Who, words: str, ttl_s: float | None) -> Lent:
         """Close a port and keep it closed: for `ttl_s`, or until `give_back`."""
@@ -446,6 +459,15 @@ def _is_wanted(incident: Incident, wanted: IncidentFilter) -> bool:
         and SEVERITIES.index(incident.severity) >= SEVERITIES.index(wanted.severity)
         and incident.opened_utc_ns >= wanted.since_utc_ns
     )
+
+
+def _reset_words(step: ResetStep) -> str:
+    lines = [
+        f"{name} {'on' if value else 'off'}"
+        for name, value in (("DTR", step.dtr), ("RTS", step.rts))
+        if value is not None
+    ]
+    return " and ".join(lines) + (f" for {step.ms} ms" if step.ms else "")
 
 
 async def _run_command(port: str, command: Sequence[str]) -> None:

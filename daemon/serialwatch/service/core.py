@@ -6,22 +6,20 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import TypeVar
 
-from serialwatch.api.bench import PortView, Who
+from serialwatch.api.bench import BenchError, PortView, Who
 from serialwatch.api.caller import policy_of_this_process
 from serialwatch.api.listen import ApiBindError, refuse_served
 from serialwatch.api.server import ApiPlaces, ApiServer
 from serialwatch.bundled import search_path
-from serialwatch.config import Config, PortConfig, config_to_json, run_dir, state_dir
+from serialwatch.config import Config, config_to_json, run_dir, state_dir
 from serialwatch.config_file import is_system
 from serialwatch.metrics import Metrics, PortNumbers
 from serialwatch.notify.command import CommandNotifier, Notification
@@ -30,6 +28,7 @@ from serialwatch.seconds import until_next
 from serialwatch.service import systemd
 from serialwatch.service.agent_desk import AgentDesk
 from serialwatch.service.agent_link import AgentHungError
+from serialwatch.service.approvals import Approvals
 from serialwatch.service.beats import Beats, Threads
 from serialwatch.service.bench import ServiceBench
 from serialwatch.service.discovery import Discovery
@@ -37,6 +36,8 @@ from serialwatch.service.faults import Faults
 from serialwatch.service.host import HostWatch
 from serialwatch.service.loans import Loans
 from serialwatch.service.look_up import look_up
+from serialwatch.service.places import make_folder, read_token, socket_of
+from serialwatch.service.port_configs import about_ports, is_same_port
 from serialwatch.service.port_ttys import PortTtys
 from serialwatch.service.ports import Ports
 from serialwatch.service.pulse import Pulse
@@ -126,6 +127,18 @@ class Service:
             self._loans,
         )
         self._desk.bench = self._bench
+        self._bench.approvals = self._desk.approvals = Approvals(
+            self._db,
+            self._bench,
+            self._desk.link,
+            refusal=self._refusal_to_act,
+            hold=self._hold,
+            how_reset=self._bench.how_reset,
+            device=self._bench.device_of,
+            is_on=lambda: self._config.agent.approvals == "queue",
+            pending=self._on_approval,
+            counted=self._metrics.count_approvals,
+        )
         self._ttys = PortTtys(
             run_dir(config) / "tty",
             self._bench,
@@ -159,7 +172,7 @@ class Service:
 
         """
         with StateLock(self._state):
-            refuse_served(_socket(self._config))  # before a port is touched
+            refuse_served(socket_of(self._config))  # before a port is touched
             self._db.start()
             self._writer.start()
             try:
@@ -224,6 +237,22 @@ class Service:
 
     def _writer_of(self, port: str) -> Who | None:
         return self._api.consoles.writer(port) if self._api is not None else None
+
+    def _refusal_to_act(self, port: str) -> BenchError | None:
+        return self._api.consoles.refusal_to_act(port) if self._api is not None else None
+
+    def _hold(self, port: str, who: Who) -> contextlib.AbstractContextManager[None]:
+        if self._api is None:  # nobody is attached
+            return contextlib.nullcontext()
+        return self._api.consoles.held(port, who)
+
+    def _on_approval(self, approval: Json) -> None:
+        """Tell that an action waits for a person, inside and outside: it waits for minutes only."""
+        if self._api is not None:
+            self._api.on_approval(approval)
+        for notifier in self._notifiers:
+            body = {"port": approval["port"], "approval": approval}
+            notifier.offer(Notification("critical", body))
 
     def _detector(self, trigger: str) -> Told | None:
         matcher = self._ports.matcher
@@ -294,6 +323,7 @@ class Service:
         self._ttys.configure(self._config.port)
         self._start_part("ttys", self._offer_ttys, tasks)
         self._start_part("agent", self._desk.link.run, tasks)
+        self._start_part("approvals", self._bench.approvals.run, tasks)
         self._start_part("host", self._host.run, tasks)
         self._upkeep.start()
         self._is_started.set()
@@ -340,13 +370,13 @@ class Service:
         config = self._config.api
         policy = policy_of_this_process(is_system=is_system())
         places = ApiPlaces(
-            socket=_socket(self._config),
+            socket=socket_of(self._config),
             socket_gid=policy.view_gid,
             listen=config.listen,
-            token=_token(config.token_file),
+            token=read_token(config.token_file),
         )
         try:
-            _make_folder(places.socket.parent, policy.view_gid)
+            make_folder(places.socket.parent, policy.view_gid)
         except OSError as exc:
             raise ApiBindError(str(places.socket.parent), exc.strerror or str(exc)) from exc
         api = ApiServer(self._bench, places, policy, f"{time.time_ns():x}")
@@ -364,7 +394,7 @@ class Service:
     async def _offer_ttys(self) -> None:
         policy = policy_of_this_process(is_system=is_system())
         with contextlib.suppress(OSError):  # the API needs it too, and says why there is none
-            _make_folder(run_dir(self._config), policy.view_gid)
+            make_folder(run_dir(self._config), policy.view_gid)
         await self._ttys.run()
 
     async def _stop_parts(self) -> None:
@@ -546,8 +576,8 @@ class Service:
         before, self._config = self._config, config
         if config.daemon != before.daemon:
             log.warning("[daemon] has changed: that takes a restart")
-        gone = [n for n, p in before.port.items() if not _is_same_port(config.port.get(n), p)]
-        fresh = [p for n, p in config.port.items() if not _is_same_port(before.port.get(n), p)]
+        gone = [n for n, p in before.port.items() if not is_same_port(config.port.get(n), p)]
+        fresh = [p for n, p in config.port.items() if not is_same_port(before.port.get(n), p)]
         await self._ports.close(gone)
         for name in gone:
             if name not in config.port:
@@ -571,7 +601,7 @@ class Service:
                 task.cancel()
             self._notifiers.clear()
             self._start_notifiers(tasks)
-        if config.agent != before.agent or _about_ports(config) != _about_ports(before):
+        if config.agent != before.agent or about_ports(config) != about_ports(before):
             self._desk.link.send({"kind": "stop"})
             await self._stop_part("agent")
             self._start_part("agent", self._desk.link.run, tasks)
@@ -606,7 +636,7 @@ class Service:
             "skill_dirs": [str(folder) for folder in search_path("skills")],
             "knowledge_dirs": [str(folder) for folder in search_path("knowledge")],
             "roles_dirs": [str(folder) for folder in search_path("roles")],
-            "ports": _about_ports(self._config),
+            "ports": about_ports(self._config),
         }
 
     def _port_numbers(self) -> list[PortNumbers]:
@@ -667,43 +697,3 @@ def _made_for_good() -> Iterator[None]:
         gc.freeze()
     finally:
         gc.enable()
-
-
-def _is_same_port(one: PortConfig | None, other: PortConfig) -> bool:
-    """Tell whether a port can stay open: as far as opening it goes, nothing has changed."""
-    return one is not None and _as_opened(one) == _as_opened(other)
-
-
-def _as_opened(port: PortConfig) -> PortConfig:
-    return replace(port, elf="", board="", pty="off")
-
-
-def _about_ports(config: Config) -> dict[str, Json]:
-    """Return what the agent is told of each port."""
-    return {
-        name: {"device": port.device, "elf": port.elf, "board": port.board}
-        for name, port in config.port.items()
-    }
-
-
-def _socket(config: Config) -> Path:
-    return run_dir(config) / "serialwatch.sock"
-
-
-def _make_folder(folder: Path, gid: int | None) -> None:
-    """Make the folder of the socket, open to the group that may look."""
-    if folder.is_dir():
-        return
-    folder.mkdir(mode=0o750, parents=True)
-    if gid is not None and os.geteuid() == 0:
-        os.chown(folder, -1, gid)
-
-
-def _token(path: str) -> str:
-    if not path:
-        return ""
-    try:
-        return Path(path).read_text(encoding="utf-8").strip()
-    except OSError as exc:
-        log.error("%s: the token cannot be read: %s; nobody may view over TCP", path, exc.strerror)
-        return ""

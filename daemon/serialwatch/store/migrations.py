@@ -425,3 +425,48 @@ def m008_investigator(db: Database) -> None:
         ALTER TABLE memories ADD COLUMN used_at TEXT;
         """,
     )
+
+
+@migrations()
+def m009_approvals(db: Database) -> None:
+    """Actions on boards that the agent proposes, and what people decided."""
+    _run(
+        db,
+        """
+        CREATE TABLE approvals (
+            id TEXT PRIMARY KEY,            -- four characters that can be said aloud, e.g. 7F3K
+            state TEXT NOT NULL CHECK (
+                state IN ('pending','approved','denied','expired','executing','done','failed',
+                          'unknown')
+            ),
+            run_id TEXT NOT NULL,           -- that proposes it
+            role TEXT NOT NULL,
+            incident_id INTEGER,
+            port TEXT NOT NULL,
+            skill TEXT NOT NULL,
+            version TEXT NOT NULL,
+            sha TEXT NOT NULL,              -- of the skill's files
+            args_json TEXT NOT NULL,        -- of the skill
+            steps_json TEXT NOT NULL,       -- what it may do, in order, exactly
+            hash TEXT NOT NULL,             -- of skill, files, port and steps
+            effect_json TEXT NOT NULL,      -- the steps in words
+            why TEXT NOT NULL,              -- in the words of who proposes it
+            evidence_json TEXT NOT NULL,    -- lines that were read, as it names them
+            device TEXT NOT NULL,           -- what tells the device from another
+            boot INTEGER NOT NULL,          -- of the port when it was proposed
+            any_boot INTEGER NOT NULL,      -- 1: another boot does not matter
+            created_at TEXT NOT NULL,
+            expires_at TEXT NOT NULL,
+            decided_at TEXT,
+            decided_by TEXT NOT NULL DEFAULT '',
+            decided_uid INTEGER NOT NULL DEFAULT -1,
+            decided_pid INTEGER NOT NULL DEFAULT 0,
+            note TEXT NOT NULL DEFAULT '',
+            ended_at TEXT,
+            result TEXT NOT NULL DEFAULT '' -- what was done, or why not
+        );
+        CREATE INDEX approvals_state ON approvals (state, port);
+        CREATE INDEX approvals_run ON approvals (run_id);
+        CREATE INDEX approvals_incident ON approvals (incident_id);
+        """,
+    )

@@ -56,6 +56,7 @@ def prune_rows(db: Database, keep_days: int, now_utc_ns: int) -> int:
             db, "DELETE FROM queue WHERE state IN ('done', 'failed') AND ended_at < ?", before
         )
         deleted += _delete(db, "DELETE FROM audit WHERE at < ?", before)
+        deleted += _delete(db, "DELETE FROM approvals WHERE ended_at < ?", before)
         _give_back(db)
     return deleted
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlite_utils import Database
 
+from serialwatch.store.approvals import approval_to_json, load_approvals
 from serialwatch.store.inquiries import InquiryRow, load_inquiries
 from serialwatch.store.late_results import load_late_results
 from serialwatch.store.reports import load_revisions_of_run
@@ -35,6 +36,7 @@ def read_run(db: Database, run_id: str) -> Json | None:
     return _trace_to_json(trace) | {
         "inquiries": [inquiry_to_json(row) for row in load_inquiries(db, run_id)],
         "late": [_ended(asdict(late)) for late in load_late_results(db, run_id)],
+        "approvals": [approval_to_json(row) for row in load_approvals(db, run_id=run_id)],
         "reports": [
             {"incident": row.incident_id, "revision": row.revision, "title": row.title}
             for row in load_revisions_of_run(db, run_id)

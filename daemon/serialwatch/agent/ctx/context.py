@@ -103,13 +103,17 @@ class CtxServer:
         session_id: str = "",
         role: Role | None = None,  # what it may use and remember; None: no narrower limits
         user: str = "",  # who asks
+        propose: Submit | None = None,  # has a person decide on an action; None: none may be
+        act: Submit | None = None,  # does a step of an approved action
     ) -> None:
         self.registry = registry
         self.run_id = run_id
         self.port = port
         self.incident = incident
         self.data_dir = data_dir
-        self.max_risk = max_risk
+        self.max_risk: Risk = max_risk if propose is None else "L3"
+        self.propose = propose
+        self.act = act
         self.quota = quota
         self.step = 0  # of the plan; set by whoever works through it
         self.ledger: dict[tuple[str, int], Line] = {}
@@ -138,6 +142,11 @@ class CtxServer:
             return f"{skill} is none of the skills of the role {role.name}"
         most = self.max_risk if role is None else min(self.max_risk, role.risk)
         return f"{skill} is {risk}; this run may use {most} at most" if risk > most else ""
+
+    def has_read(self, line: object) -> bool:
+        """Tell whether a line, such as dut1:L48213, was read in this run."""
+        found = _LINE.fullmatch(line) if isinstance(line, str) else None
+        return found is not None and (found[1], int(found[2])) in self.ledger
 
     def left_s(self) -> float:
         """Return how long the run may still go on."""

@@ -122,6 +122,7 @@ class Asking:
                 estimator=self._estimator,
                 keep=keep,
                 may_ask=may_ask,
+                may_propose=self._equipment.may_propose and session.incident_id is not None,
             )
         finally:
             self._equipment.forget(record.id)

@@ -100,12 +100,19 @@ class Loop:
         estimator: Estimator | None = None,
         keep: Keep = keep_nothing,
         may_ask: bool = False,  # a person can be asked, and the run goes on with the answer
+        may_propose: bool = False,  # actions on the board, for a person to decide
     ) -> None:
         self._goal = goal
         self._model = model
         self._tools = tools
         self._desk = desk
-        self._skills = tuple(s for s in skills if s.is_for(role.name, role.skills) and s.has_main)
+        self._skills = tuple(
+            s
+            for s in skills
+            if s.is_for(role.name, role.skills)
+            and s.has_main
+            and (s.risk != "L3" or (may_propose and role.risk == "L3"))
+        )
         self._names = frozenset(s.name for s in self._skills)
         self._role = role
         self._state = state
@@ -113,6 +120,7 @@ class Loop:
         self._estimator = estimator or Estimator()
         self._keep = keep
         self._may_ask = may_ask
+        self._may_propose = may_propose
         self._read = frozenset[tuple[str, int]]()  # lines, at the end of the last round
         self._rounds: list[Round] = []
         self._acting = Acting(
@@ -151,7 +159,11 @@ class Loop:
         """Begin with the offline analyst's hypotheses and a plan made in code."""
         state = self._state
         start = start_to_json(
-            self._goal, asdict(self._limits), self._estimator.factor, may_ask=self._may_ask
+            self._goal,
+            asdict(self._limits),
+            self._estimator.factor,
+            may_ask=self._may_ask,
+            may_propose=self._may_propose,
         )
         if state.rounds:
             state.later.append(start)
@@ -220,11 +232,15 @@ class Loop:
             raise _GiveUp(f"no report in {limits.rounds} rounds")
         if self._desk.hopeless:
             raise _GiveUp(self._desk.hopeless)
-        for late in self._tools.take_late():
+        came = self._tools.take_late()
+        if came:
+            state.late_in.append((n, len(came)))
+        for late in came:
             state.add_call(note_of(late))
             state.late.append(late.id)
             shown = result_text(late, state.nonce)
-            state.remark = f"{state.remark}\nA long job has ended:\n{shown}".strip()
+            what = "A person has decided" if late.id.startswith("A") else "A long job has ended"
+            state.remark = f"{state.remark}\n{what}:\n{shown}".strip()
         scene = self._scene(n)
         kind = self._kind(scene.is_last)
         state.rounds = n

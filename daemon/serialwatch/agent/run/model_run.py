@@ -59,6 +59,7 @@ async def ask_model(
     estimator: Estimator | None = None,
     keep: Keep = keep_nothing,
     may_ask: bool = False,
+    may_propose: bool = False,
 ) -> tuple[ModelRun, RunTools]:
     """Return what a model made of it, and the tools it used."""
     desk = Desk(f"model {chat.endpoint.model}")
@@ -76,5 +77,6 @@ async def ask_model(
         estimator=estimator,
         keep=keep,
         may_ask=may_ask,
+        may_propose=may_propose,
     )
     return await loop.run(), tools

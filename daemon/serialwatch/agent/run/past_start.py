@@ -38,6 +38,7 @@ class PastStart:
     limits: Mapping[str, float]  # see `Limits` of the loop
     factor: float  # of the estimator
     may_ask: bool
+    may_propose: bool
 
     async def goal(self, tools: Tools) -> Goal:
         """Read again what the run began with."""
@@ -56,7 +57,9 @@ class PastStart:
         )
 
 
-def start_to_json(goal: Goal, limits: Json, factor: float, *, may_ask: bool) -> Json:
+def start_to_json(
+    goal: Goal, limits: Json, factor: float, *, may_ask: bool, may_propose: bool
+) -> Json:
     """Return how a run begins."""
     around = goal.case.around if goal.case else Surroundings()
     return {
@@ -75,6 +78,7 @@ def start_to_json(goal: Goal, limits: Json, factor: float, *, may_ask: bool) -> 
         "limits": limits,
         "factor": factor,
         "may_ask": may_ask,
+        "may_propose": may_propose,
     }
 
 
@@ -106,4 +110,5 @@ def start_from_json(body: Mapping[str, Any]) -> PastStart:
         limits=dict(body["limits"]),
         factor=float(body["factor"]),
         may_ask=bool(body["may_ask"]),
+        may_propose=bool(body.get("may_propose", False)),
     )

@@ -7,6 +7,7 @@ skill, or another version of serialwatch; or the log no longer holds what was re
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -108,7 +109,7 @@ async def _played(
     limits = {name: start.limits[name] for name in start.limits if name != "seconds"}
     mode = trace.rounds[0].mode
     state = RunState(nonce=past.nonce, mode="json" if mode == "json" else "native")
-    model.state = state
+    model.state = tools.state = state
     later = iter([start_from_json(body) for body in past.later])
     rounds: list[Round] = []
     answers = iter([each for each in past.inquiries if each.answer])
@@ -127,6 +128,7 @@ async def _played(
             limits=Limits(**{k: int(v) for k, v in limits.items()}, seconds=PATIENCE_S),
             estimator=Estimator(start.factor),
             may_ask=start.may_ask,
+            may_propose=start.may_propose,
         )
         run = await loop.run()
         rounds += run.rounds
@@ -206,6 +208,7 @@ class _RecordedTools:
         found: list[Difference],
     ) -> None:
         self.desk: Desk | None = None
+        self.state: RunState | None = None
         self.ledger: dict[tuple[str, int], Line] = {}
         self.results: dict[str, object] = {}
         self.pages = pages
@@ -219,6 +222,9 @@ class _RecordedTools:
         self._asked = 0
         self._round = 0
         self._late: list[Call] = []
+        self._late_in: Counter[int] = Counter()
+        for n, count in past.late_in:
+            self._late_in[n] += count
         self._late_rows = {n for n, told in self._told.items() if told.get("late")}
 
     async def call(self, skill: str, params: Mapping[str, Any], round: int = 0) -> Call:
@@ -256,7 +262,10 @@ class _RecordedTools:
     def take_late(self) -> list[Call]:
         """Return the results of long jobs that came since the last time."""
         self._deliver()
-        late, self._late = self._late, []
+        count = len(self._late)
+        if self._late_in and self.state is not None:  # it may have come while a model thought
+            count = self._late_in[self.state.rounds + 1]
+        late, self._late = self._late[:count], self._late[count:]
         return late
 
     async def _submit(self, call: Call) -> None:

@@ -141,7 +141,8 @@ class RunState:
     ledger: list[tuple[str, int, int]] = field(default_factory=list)  # lines read: port, from, to
     # Lines that were new in a round, likewise; first those read before the first one.
     reads: list[tuple[int, list[tuple[str, int, int]]]] = field(default_factory=list)
-    late: list[str] = field(default_factory=list)  # results of long jobs that were shown
+    late: list[str] = field(default_factory=list)  # results that came late and were shown
+    late_in: list[tuple[int, int]] = field(default_factory=list)  # the round, and how many
     told: list[tuple[int, Json]] = field(default_factory=list)  # by calls beside their results
 
     @property
@@ -193,6 +194,7 @@ def state_from_json(body: Mapping[str, Any]) -> RunState:
     state.refused = _each(body, "refused", lambda row: _made(Refusal, row))
     state.ledger = _ranges(body.get("ledger", ()))
     state.reads = [(int(n), _ranges(ranges)) for n, ranges in body.get("reads", ())]
+    state.late_in = [(int(n), int(count)) for n, count in body.get("late_in", ())]
     state.told = [(int(n), dict(told)) for n, told in body.get("told", ())]
     return state
 

@@ -114,7 +114,7 @@ def tokens_of(tool: Mapping[str, Any]) -> int:
 
 
 def _is_for(skill: Skill, role: str) -> bool:
-    return skill.risk != "L3" and ("*" in skill.roles or role in skill.roles)
+    return "*" in skill.roles or role in skill.roles
 
 
 def _within(others: Sequence[Skill], report: Sequence[Skill], budget: int) -> dict[str, Detail]:

@@ -143,6 +143,7 @@ class _Reading:
             has_main=has_main,
             hints=failure_hints(body),
             validator=validator,
+            any_boot=about.get("any-boot") == "true",
         )
 
     def _skill_md(self) -> tuple[Mapping[str, Any], str]:

@@ -44,7 +44,7 @@ REMEDIES: Mapping[str, str] = {
     "SW010": "state `risk: L1` (reads), L2 (writes here) or L3 (acts on a board)",
     "SW011": 'make it so that a second call changes nothing, and state `idempotent: "true"`',
     "SW012": "raise the risk, or leave the capability out",
-    "SW013": "name the roles that may have it: `roles: bench-assistant`",
+    "SW013": "name the roles that may have it: `roles: log-detective`",
     "SW014": "bound the text: enum, pattern or maxLength",
     "SW020": "write a JSON Schema with type object and additionalProperties false",
     "SW021": "say what it means, its unit, and what happens when it is left out",
@@ -77,7 +77,7 @@ HEAD_KEYS = frozenset(
 METADATA_KEYS = frozenset(
     {
         "serialwatch-api", "version", "namespace", "tags", "risk", "timeout-s", "long-s",
-        "idempotent", "params", "params-why", "when", "when-not", "roles",
+        "idempotent", "params", "params-why", "when", "when-not", "roles", "any-boot",
     }
 )  # fmt: skip
 

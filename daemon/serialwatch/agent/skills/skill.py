@@ -34,6 +34,10 @@ CAPABILITIES: Mapping[str, Risk] = {
     "mark": "L2",
     "memory.write": "L2",
     "report.submit": "L2",
+    "console.send": "L3",
+    "port.reset": "L3",
+    "port.set_lines": "L3",
+    "port.send_break": "L3",
 }  # what `ctx` offers, and from which risk on
 
 
@@ -70,6 +74,7 @@ class Skill:
     has_main: bool
     hints: Mapping[str, str]  # of its text, by failure code: what the caller should do
     validator: Draft202012Validator = field(compare=False, repr=False)
+    any_boot: bool = False  # of L3: it may be done in another boot than it was proposed in
 
     def problems(self, params: object) -> tuple[ParamProblem, ...]:
         """Return what is wrong with `params`, nothing if they fit."""

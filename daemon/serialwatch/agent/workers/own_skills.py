@@ -73,6 +73,8 @@ class OwnSkills:
         skill = ctx.registry.get(name)
         if skill is None or not skill.has_main:
             return failure("unknown_skill")
+        if skill.risk == "L3":
+            return failure("denied", f"{name} acts on a board: nothing here can")
         if problems := skill.problems(dict(params)):
             return failure("invalid_args", problems[0].message)
         try:

@@ -20,9 +20,10 @@ from serialwatch.agent.skills.results import (
     error_code,
     failure,
 )
-from serialwatch.agent.skills.skill import Skill
+from serialwatch.agent.skills.skill import CAPABILITIES, Skill
 from serialwatch.agent.workers.fork_client import ForkClient, Pipe
 from serialwatch.agent.workers.skill_process import MAX_FRAME
+from serialwatch.board_steps import MAX_STEPS, checked_step
 from serialwatch.records import SkillResult
 from serialwatch.wire import Json, pack, receive, show
 
@@ -42,6 +43,7 @@ class Wanted:
     timeout_s: float | None
     caller: Skill | None  # the skill that asks for it
     depth: int
+    grant: str = ""  # of an approved action, by which it may act on a board
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,10 @@ class Running:
         self._limit: asyncio.Timeout | None = None
         self._taint = 0
         self._is_answering = False  # it waits for us
+        # Without a grant nothing is done to a board: what would be is noted, to be proposed.
+        self.is_rehearsal = skill.risk == "L3" and not call.grant
+        self.rehearsed: list[Json] = []  # steps
+        self.rehearsed_port = ""  # all of them are for one
 
     async def finish(self) -> Outcome:
         """Run it to its end, whatever that is; its process is gone then, or being killed."""
@@ -167,6 +173,10 @@ class Running:
         try:
             if op not in self.skill.allowed:
                 raise RefusedError("denied", f"{self.skill.name} may not use {op}")
+            if CAPABILITIES[op] == "L3":
+                return {"ok": True, "body": await self._step(op, body)}
+            if self.is_rehearsal and CAPABILITIES[op] == "L2":
+                return {"ok": True, "body": {"is_rehearsal": True}}
             if op == "call":
                 return {"ok": True, "body": await self._nested(body)}
             if op == "accept":
@@ -180,8 +190,38 @@ class Running:
             return {"ok": False, "code": "precondition", "message": f"{op} cannot be had now"}
         return {"ok": True, "body": answer.body}
 
+    async def _step(self, op: str, body: Json) -> Json:
+        """Note or do a step of an action."""
+        ctx = self._call.ctx
+        port, step = step_of(op, body, ctx.port)
+        if not self.is_rehearsal:
+            if ctx.act is None:
+                raise RefusedError("denied", "this run may not act on a board")
+            told = await ctx.act(
+                {
+                    "grant": self._call.grant,
+                    "run_id": ctx.run_id,
+                    "skill": self.skill.name,
+                    "sha": self.skill.sha,
+                    "port": port,
+                    "step": step,
+                }
+            )
+            if why := told.get("refused"):
+                raise RefusedError("denied", str(why))
+            return {**told, "is_rehearsal": False}
+        if self.rehearsed and port != self.rehearsed_port:
+            raise RefusedError("denied", f"one action acts on one port: {self.rehearsed_port}")
+        if len(self.rehearsed) >= MAX_STEPS:
+            raise RefusedError("denied", f"an action has {MAX_STEPS} steps at most")
+        self.rehearsed.append(step)
+        self.rehearsed_port = port
+        return {"port": port, "before_seq": 0, "is_rehearsal": True}
+
     def _accept(self, body: Json) -> Json:
         """Become a long job, with time from now on."""
+        if self.skill.risk == "L3":
+            raise RefusedError("denied", "an action on a board cannot be a long job")
         if not self.job_id:
             what = show(str(body.get("what", "")).encode())[:MAX_WHAT]
             self._limit_s = self._host.accept(self, what)
@@ -225,6 +265,30 @@ class Running:
                     return failure("bad_result", "a message of no known kind")
         except BadResultError as exc:
             return failure("bad_result", show(str(exc).encode())[:300])
+
+
+def step_of(op: str, body: Mapping[str, Any], run_port: str) -> tuple[str, Json]:
+    """Return for which port a call of `ctx` is, and the one step it means.
+
+    Raises:
+        RefusedError: it makes no sense.
+
+    """
+    given = dict(body)
+    port = given.pop("port", "") or run_port
+    if not isinstance(port, str) or not port:
+        raise RefusedError("invalid_args", "which port? This run is about none")
+    if run_port and port != run_port:
+        raise RefusedError("denied", f"this run is about {run_port}, and acts on nothing else")
+    if op == "console.send" and isinstance(text := given.pop("text", None), str):
+        try:
+            given["hex"] = text.encode().hex()
+        except UnicodeEncodeError as exc:
+            raise RefusedError("invalid_args", "text: cannot be encoded as UTF-8") from exc
+    try:
+        return port, checked_step({"op": op, **given})
+    except ValueError as exc:
+        raise RefusedError("invalid_args", str(exc)) from exc
 
 
 def _own(result: SkillResult) -> SkillResult:

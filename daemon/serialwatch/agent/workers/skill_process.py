@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from serialwatch.agent.skills.files import folder_sha
 from serialwatch.agent.workers.sandbox import Limits, confine
-from serialwatch.records import Severity, SkillResult
+from serialwatch.records import BoardPort, Severity, SkillResult
 from serialwatch.wire import Json, pack
 
 MAX_FRAME = 256 * 1024  # bytes that a skill may send at once
@@ -174,7 +174,7 @@ class Ctx:
         self._link = link
         self.run_id: str = job["run_id"]
         self.step: int = job["step"]
-        self.port: str = job["port"]
+        self.port = _Port(job["port"], link)
         self.incident: int | None = job["incident"]
         self.deadline_s: float = job["deadline_s"]
         self.data_dir = Path(job["data_dir"]) if job["data_dir"] else None
@@ -188,6 +188,7 @@ class Ctx:
         self.snapshot = _Snapshot(link)
         self.human = _Human(link)
         self.model = _Model(link)
+        self.console = _Console(link)
 
     async def ports(self) -> Json:
         """Return the state of every port by name."""
@@ -224,6 +225,34 @@ class Ctx:
         body = self._link.ask("call", {"skill": skill, "params": dict(params)})
         memories = tuple(body["new_memories"])
         return SkillResult(body["status"], body["output"], memories, body["metadata"])
+
+
+class _Port(BoardPort):
+    _link: _Link
+
+    def __new__(cls, name: str, link: _Link) -> _Port:
+        made = super().__new__(cls, name)
+        made._link = link
+        return made
+
+    async def reset(self, *, port: str = "") -> Json:
+        return self._link.ask("port.reset", _without_self(locals()))
+
+    async def set_lines(
+        self, *, dtr: bool | None = None, rts: bool | None = None, port: str = ""
+    ) -> Json:
+        return self._link.ask("port.set_lines", {"dtr": dtr, "rts": rts, "port": port})
+
+    async def send_break(self, ms: int, *, port: str = "") -> Json:
+        return self._link.ask("port.send_break", _without_self(locals()))
+
+
+class _Console:
+    def __init__(self, link: _Link) -> None:
+        self._link = link
+
+    async def send(self, text: str, *, port: str = "") -> Json:
+        return self._link.ask("console.send", _without_self(locals()))
 
 
 class _Log:

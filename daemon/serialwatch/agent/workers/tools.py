@@ -166,6 +166,11 @@ class RunTools:
         self._ctx.results[ref] = dict(result.output)
         self.add_late(skill, result)
 
+    def add_action(self, skill: str, result: SkillResult, lines: Iterable[Line]) -> None:
+        """Take what came of an action that a person has decided on, with the lines it has read."""
+        self._ctx.ledger.update({(line.port, line.seq): line for line in lines})
+        self.hand_late(skill, result)
+
     def take_late(self) -> list[Call]:
         """Return the results of long jobs that came since the last time."""
         late, self._late = self._late, []

@@ -30,7 +30,7 @@ from serialwatch.agent.skills.skill import Skill
 from serialwatch.agent.workers.circuit import Circuits
 from serialwatch.agent.workers.fork_client import ForkClient
 from serialwatch.agent.workers.running import Outcome, Running, Wanted
-from serialwatch.records import SkillResult
+from serialwatch.records import Line, SkillResult
 from serialwatch.wire import Json
 
 log = logging.getLogger(__name__)
@@ -72,6 +72,8 @@ class Late:
     skill: str
     result: SkillResult
     incident: int | None = None  # that the run is about
+    lines: Sequence[Line] = ()  # of an action: what its skill has read
+    is_action: bool = False  # that a person has decided on
 
 
 class Workers:
@@ -145,20 +147,22 @@ class Workers:
         params: Mapping[str, Any],
         ctx: CtxServer,
         timeout_s: float | None = None,
+        grant: str = "",
     ) -> SkillResult:
         """Run a skill of the run's registry and return its result, cut to what a caller may get.
 
         The whole output is in `ctx.results` under `metadata["result"]`. `timeout_s` can only
-        shorten what the skill and the run allow.
+        shorten what the skill and the run allow. An L3 skill is rehearsed, and what it would do
+        proposed, unless `grant` names the approved action.
         """
         name = skill if isinstance(skill, str) else skill.name
-        call = Wanted(name, params, ctx, timeout_s, None, 1)
+        call = Wanted(name, params, ctx, timeout_s, None, 1, grant)
         return (await self.nested(call)).result
 
     async def nested(self, call: Wanted) -> Outcome:
         """Run a skill, perhaps one that another calls."""
         skill = call.ctx.registry.get(call.name)
-        if skill is None or skill.risk == "L1":
+        if skill is None or skill.risk == "L1" or call.grant:
             return await self._kept(call, skill)
         if call.depth > 1:  # its caller has its turn already
             return await self._once(call, skill)
@@ -221,6 +225,8 @@ class Workers:
         if server is None:
             return _failed("crashed", "the daemon is stopping")
         run = Running(self, server, server.fork(), call, skill, limit_s)
+        if run.is_rehearsal:
+            return await _proposed(run, await run.finish(), call.params)
         if not skill.long_s or call.depth > 1:
             return await run.finish()
         return await self._until_accepted(run)
@@ -293,6 +299,43 @@ class Workers:
             self._circuits.failed(skill, code, time.monotonic())
 
 
+async def _proposed(run: Running, outcome: Outcome, params: Mapping[str, Any]) -> Outcome:
+    """Have a person decide on what a skill would do; what it lacks it says at once."""
+    skill, ctx = run.skill, run.ctx
+    if outcome.result.status != "success" or not run.rehearsed or ctx.propose is None:
+        return outcome
+    named = params.get("evidence")
+    evidence = [line for line in named if ctx.has_read(line)] if isinstance(named, list) else []
+    body: Json = {
+        "skill": skill.name,
+        "version": skill.version,
+        "sha": skill.sha,
+        "port": run.rehearsed_port,
+        "args": skill.with_defaults(params),
+        "steps": run.rehearsed,
+        "why": str(params.get("why", "")),
+        "evidence": evidence,
+        "any_boot": skill.any_boot,
+    }
+    try:
+        told = await ctx.propose(body)
+    except RefusedError as exc:
+        return _failed(exc.code, str(exc))
+    if why := told.get("refused"):
+        return _failed("precondition", str(why))
+    action, effect = str(told["id"]), [str(words) for words in told["effect"]]
+    output: Json = {
+        "action": action,
+        "state": told["state"],
+        "effect": effect,
+        "next": "a person decides; nothing was sent; go on without its result",
+    }
+    summary = f"action {action} is proposed, a person decides: {'; '.join(effect)}"[:160]
+    need = {"kind": "approval", "approval_id": action}
+    return Outcome(SkillResult("require_more", output, (), {"need": need, "summary": summary}),
+                   outcome.taint)  # fmt: skip
+
+
 def _failed(code: Code, detail: str = "", output: Mapping[str, Any] | None = None) -> Outcome:
     return Outcome(failure(code, detail, output), "host")
 
@@ -315,7 +358,14 @@ def _as_kept(outcome: Outcome, ctx: CtxServer, skill: Skill | None, began_s: flo
 def _refusal(call: Wanted, skill: Skill) -> str:
     """Return why the call is not allowed, "" if it is."""
     if skill.risk == "L3":
-        return f"{skill.name} is L3: a person has to approve it, and no one can yet"
+        if call.depth > 1:
+            return f"{skill.name} is L3: no other skill may call it"
+        if call.grant:
+            return ""
+        if call.ctx.propose is None:
+            return f"{skill.name} is L3: a person has to approve it; this run can propose nothing"
+    if call.caller is not None and call.caller.risk == "L3" and skill.risk != "L1":
+        return f"{skill.name} is {skill.risk}: an action on a board may only read beside that"
     if refusal := call.ctx.refusal(skill.name, skill.risk):
         return refusal
     if call.caller is not None and skill.risk > call.caller.risk:
