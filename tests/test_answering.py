@@ -170,7 +170,7 @@ ASKED_FOR = {
     "a framing error": "link/framing_errors",
     "a hard fault": "cortexm/hardfault_dump",
     "a guru meditation": "esp/guru",
-    "a watchdog reset": "boot/unexpected_reboot",
+    "a watchdog reset": "generic/fault_reset",
     "a brown-out": "esp/brownout",
     "an oops": "linux/oops",
     "an rcu stall": "linux/rcu_stall",

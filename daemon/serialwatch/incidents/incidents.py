@@ -252,6 +252,7 @@ class Incidents:
             port.firmware = firmware
         if port.held and hit.seq:
             changes += self._release_held(port, hit.mono_ns, hit.seq)
+        changes += self._leave_past(port, hit)
         live = self._place(port, hit)
         if live is not None:
             self._add(port, live, hit)
@@ -262,6 +263,17 @@ class Incidents:
             port.held.append(_Held(hit, port.lines))
             return changes
         return changes + self._open(port, hit, hit.mono_ns)
+
+    def _leave_past(self, port: _Port, hit: Hit) -> list[IncidentChange]:
+        """Settle an incident that the board has got over when another kind of fault comes."""
+        current = port.current
+        if current is None or hit.severity == "note" or not current.is_past(hit):
+            return []
+        if tells_a_consequence(hit) or self._known(port, hit) is current:
+            return []
+        current.settle()
+        port.current = None
+        return [self._told("settled", current)]
 
     def _place(self, port: _Port, hit: Hit) -> OpenIncident | None:
         """Find the incident that a hit belongs to, None if it would be one of its own."""
@@ -394,10 +406,6 @@ class Incidents:
         changes = []
         for live in port.live.values() if ready.boot == port.boot else ():
             live.came_up(ready)
-        if (current := port.current) is not None and current.up_seq:
-            current.settle()
-            port.current = None
-            changes.append(self._told("settled", current))
         for live in port.active.values():
             if not live.is_decided and live.decide("continued", "", ready.seq):
                 changes.append(self._told("outcome", live))

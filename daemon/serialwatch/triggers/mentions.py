@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from serialwatch.triggers.patterns import LineView, Pattern
 from serialwatch.triggers.recent import kernel_stamp_s
 
-_MOST = 400  # bytes to each side of a match that are looked at
+_MOST = 400  # bytes to each side of a match that are looked at,
+_MOST_OF_FORMAT = 100  # and for a text that was not filled in
 
 # What a status says of a thing that has not happened, behind the words that name it.
 _NOTHING = (
@@ -162,7 +163,9 @@ def _is_name(found: re.Match[bytes]) -> bool:
 
 def _is_code(line: bytes, before: bytes, behind: bytes) -> bool:
     """Tell whether it is source code, or a text that was not filled in yet."""
-    if b"%" in line and (_FORMAT.search(behind) or _FORMAT.search(before)):
+    if b"%" in line and (
+        _FORMAT.search(behind[:_MOST_OF_FORMAT]) or _FORMAT.search(before[-_MOST_OF_FORMAT:])
+    ):
         return True
     if b'"' not in line:
         return False
