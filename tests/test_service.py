@@ -565,6 +565,7 @@ def test_what_came_during_a_start_that_is_cut_short_is_in_the_log(
         with closing(sqlite3.connect(daemon.state / "serialwatch.db", isolation_level=None)) as db:
             db.execute("BEGIN EXCLUSIVE")  # the start waits for its turn
             write_all(cable, b"early\r\n")
+            select.select([cable._slave], [], [])  # the kernel hands it on in its own time
             with daemon.stderr.open("ab") as err:
                 daemon.process = subprocess.Popen(
                     [sys.executable, "-m", "serialwatch", "run", "-c", daemon.config], stderr=err
