@@ -197,6 +197,19 @@ async def test_whoever_types_goes_first_even_who_approves(desk: Desk) -> None:
     assert desk.received() == b""
 
 
+async def test_nobody_sends_between_the_bytes_of_an_action_not_even_who_approved_it(
+    desk: Desk,
+) -> None:
+    assert desk.bench.server
+    consoles = desk.bench.server.consoles
+    with consoles.held("dut1", ANN):
+        refusal = consoles.refusal_to_send("dut1", ANN)
+        assert refusal is not None
+        assert refusal.message == "an approved action is done on dut1"
+
+    assert consoles.refusal_to_send("dut1", ANN) is None
+
+
 async def test_several_steps_are_done_in_order_each_once(desk: Desk) -> None:
     lines: Json = {"op": "port.set_lines", "dtr": True, "rts": None}
     steps = (send(b"a"), RESET, lines, {"op": "port.send_break", "ms": 250}, send(b"a"))

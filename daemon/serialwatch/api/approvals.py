@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Literal
 
@@ -43,7 +42,7 @@ class ApprovalRoutes:
             whole(query, "incident", 1),
             whole(query, "limit", 1, MAX_LIST) or 100,
         )
-        return _json({"approvals": list(found)})
+        return web.json_response({"approvals": list(found)})
 
     async def show(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Answer `GET /v1/approvals/ID`."""
@@ -52,7 +51,7 @@ class ApprovalRoutes:
         found = await self._bench.approvals.get(named)
         if found is None:
             raise no_approval(named)
-        return _json(found | {"now": self._now(str(found["port"]))})
+        return web.json_response(found | {"now": self._now(str(found["port"]))})
 
     async def decide(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Answer `POST /v1/approvals/ID`."""
@@ -64,7 +63,9 @@ class ApprovalRoutes:
         if not isinstance(note, str) or len(note) > MAX_NOTE:
             raise BenchError("bad_request", f"note must be at most {MAX_NOTE} characters")
         note = show(encoded(" ".join(note.split())))
-        return _json(await self._bench.approvals.decide(_id(request), decision, note, caller.who))
+        return web.json_response(
+            await self._bench.approvals.decide(_id(request), decision, note, caller.who)
+        )
 
     def _now(self, port: str) -> Json:
         """Return what a person should know of a port before they decide."""
@@ -93,7 +94,3 @@ def no_approval(id: str) -> BenchError:
 
 def _id(request: web.Request) -> str:
     return request.match_info["id"].upper()
-
-
-def _json(body: Json) -> web.Response:
-    return web.Response(text=json.dumps(body), content_type="application/json")

@@ -63,7 +63,7 @@ class Consoles:
         self._limits = limits
         self._clients: dict[str, list[Attached]] = {}  # by port, oldest first
         self._leases: dict[str, Lease] = {}  # of ports that have clients or are sent to
-        self._held: set[str] = set()  # ports on which an approved action is done
+        self._held: set[str] = set()  # ports that are sent to, or on which an action is done
         self._sends: dict[str, PacedSend] = {}  # by port: what is being sent at the board's pace
         self._sockets: set[web.WebSocketResponse] = set()
         self._ids = count(1)
@@ -104,8 +104,10 @@ class Consoles:
 
     def refusal_to_send(self, port: str, who: Who) -> BenchError | None:
         """Return why nothing may be sent past whoever types or sends now, None if it may."""
-        if (send := self._sends.get(port)) is not None:
-            words = f"{send.who.user} (pid {send.who.pid}) is sending to {port}"
+        if (refusal := self._busy(port)) is not None:
+            return refusal
+        if port in self._held:
+            words = f"an approved action is done on {port}"
             return BenchError("not_now", words, "wait until that is done")
         if (writer := self.writer(port)) is None or writer.uid == who.uid:
             return None
@@ -121,27 +123,19 @@ class Consoles:
 
         The lease is taken, unless whoever sends has it already; whoever steals it ends the send.
         """
-        port = send.port
-        if (refusal := self.refusal_to_send(port, send.who)) is not None:
+        if (refusal := self.refusal_to_send(send.port, send.who)) is not None:
             raise refusal
-        lease = self._leases.setdefault(port, Lease())
-        holder = Holder(next(self._ids), send.who)
-        self._sends[port] = send
-        if lease.holder is None and lease.take(holder):
-            self._tell_lease(port, "taken", None)
+        self._sends[send.port] = send
         try:
-            yield
+            with self._holding(send.port, send.who):
+                yield
         finally:
-            del self._sends[port]
-            if lease.release(holder.client):
-                self._tell_lease(port, "released", holder)
-            self._forget(port)
+            del self._sends[send.port]
 
     def refusal_to_act(self, port: str) -> BenchError | None:
         """Return why no approved action may be done now: a person goes first, whoever it is."""
-        if (send := self._sends.get(port)) is not None:
-            words = f"{send.who.user} (pid {send.who.pid}) is sending to {port}"
-            return BenchError("not_now", words, "wait until that is done")
+        if (refusal := self._busy(port)) is not None:
+            return refusal
         if (writer := self.writer(port)) is not None:
             words = f"{writer.user} (pid {writer.pid}) is typing on {port}"
             return BenchError("not_now", words, "wait until they have left")
@@ -157,11 +151,24 @@ class Consoles:
         """
         if (refusal := self.refusal_to_act(port)) is not None:
             raise refusal
+        with self._holding(port, who):
+            yield
+
+    def _busy(self, port: str) -> BenchError | None:
+        """Return the complaint that somebody sends there now, None if nobody does."""
+        if (send := self._sends.get(port)) is None:
+            return None
+        words = f"{send.who.user} (pid {send.who.pid}) is sending to {port}"
+        return BenchError("not_now", words, "wait until that is done")
+
+    @contextmanager
+    def _holding(self, port: str, who: Who) -> Iterator[None]:
+        """Have the lease of a port meanwhile, unless somebody has it."""
         lease = self._leases.setdefault(port, Lease())
         holder = Holder(next(self._ids), who)
         self._held.add(port)
-        lease.take(holder)
-        self._tell_lease(port, "taken", None)
+        if lease.holder is None and lease.take(holder):
+            self._tell_lease(port, "taken", None)
         try:
             yield
         finally:
@@ -244,7 +251,7 @@ class Consoles:
         """Keep nothing of a port that nobody watches or sends to."""
         if not self._clients.get(port):
             self._clients.pop(port, None)
-            if port not in self._sends and port not in self._held:
+            if port not in self._held:
                 self._leases.pop(port, None)
 
     async def _talk(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import get_args
 
 from aiohttp import web
@@ -54,7 +53,7 @@ class MemoryRoutes:
             board=board,
         )
         found = await self._bench.memories.find(words, wanted)
-        return _json({"memories": list(found)})
+        return web.json_response({"memories": list(found)})
 
     async def why(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Answer `GET /v1/memories/ID`."""
@@ -62,7 +61,7 @@ class MemoryRoutes:
         found = await self._bench.memories.why(_id(request))
         if found is None:
             raise no_memory(request.match_info["id"])
-        return _json(found)
+        return web.json_response(found)
 
     async def add(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Answer `POST /v1/memories`."""
@@ -84,17 +83,17 @@ class MemoryRoutes:
             scope_name=name,
             user_id=caller.who.user,
         )
-        return _json(await self._bench.memories.add(memory, caller.who))
+        return web.json_response(await self._bench.memories.add(memory, caller.who))
 
     async def correct(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Answer `POST /v1/memories/ID/correct`."""
         text = _text(await body_of(request, {"text"}), "text", MAX_BODY)
-        return _json(await self._bench.memories.correct(_id(request), text, caller.who))
+        return web.json_response(await self._bench.memories.correct(_id(request), text, caller.who))
 
     async def forget(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Answer `POST /v1/memories/ID/forget`."""
         await body_of(request, set())
-        return _json(await self._bench.memories.forget(_id(request), caller.who))
+        return web.json_response(await self._bench.memories.forget(_id(request), caller.who))
 
     def _scope(self, body: Json, caller: Caller) -> tuple[MemoryScope, str]:
         """Return whom a memory is about: what is named decides, unless it is said."""
@@ -147,7 +146,3 @@ def _id(request: web.Request) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise no_memory(request.match_info["id"])
     return int(text)
-
-
-def _json(body: Json) -> web.Response:
-    return web.Response(text=json.dumps(body), content_type="application/json")

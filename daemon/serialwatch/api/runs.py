@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 from aiohttp import web
 
 from serialwatch.api.bench import Bench, BenchError
 from serialwatch.api.caller import Caller
 from serialwatch.api.parameters import body_of, known_only, whole
-from serialwatch.wire import Json
 
 MAX_ANSWER = 2_000  # characters of what a person answers
 MAX_RUNS = 1_000  # of one list
@@ -30,7 +27,7 @@ class RunRoutes:
             whole(query, "incident", 1),
             whole(query, "limit", 1, MAX_RUNS) or 100,
         )
-        return _json({"runs": list(found)})
+        return web.json_response({"runs": list(found)})
 
     async def show(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Answer `GET /v1/runs/ID`."""
@@ -39,7 +36,7 @@ class RunRoutes:
         trace = await self._bench.runs.trace(run_id)
         if trace is None:
             raise no_run(run_id)
-        return _json(trace)
+        return web.json_response(trace)
 
     async def answer(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         """Answer `POST /v1/runs/ID/answer`."""
@@ -47,7 +44,7 @@ class RunRoutes:
         text = body.get("text")
         if not isinstance(text, str) or not 1 <= len(text.strip()) <= MAX_ANSWER:
             raise BenchError("bad_request", f"text must be 1 to {MAX_ANSWER} characters")
-        return _json(
+        return web.json_response(
             await self._bench.runs.answer(request.match_info["id"], text.strip(), caller.who)
         )
 
@@ -55,7 +52,3 @@ class RunRoutes:
 def no_run(run_id: str) -> BenchError:
     """Return the complaint that there is no such run."""
     return BenchError("not_found", f"no run {run_id[:40]!r}", "`serialwatch runs list` lists them")
-
-
-def _json(body: Json) -> web.Response:
-    return web.Response(text=json.dumps(body), content_type="application/json")

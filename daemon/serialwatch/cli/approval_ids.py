@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import socket
 from collections.abc import Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
 
-from serialwatch.cli.client import find_daemon
 from serialwatch.cli.errors import WRONG_USE, CliError
-from serialwatch.cli.port_names import LIMIT_S
-from serialwatch.cli.row_answer import RowAnswer
+from serialwatch.cli.port_names import listed
 from serialwatch.cli.tables import safe
 from serialwatch.wire import Json
 
@@ -35,7 +30,7 @@ class ApprovalId(click.ParamType[str]):
         begin = incomplete.upper()
         return [
             CompletionItem(str(row["id"]), help=safe("; ".join(map(str, row["effect"]))))
-            for row in _waiting(ctx.params.get("socket"))
+            for row in listed(ctx.params.get("socket"), "approvals")
             if str(row["id"]).startswith(begin) and row["state"] == "pending"
         ]
 
@@ -62,14 +57,3 @@ def one_approval(begin: str, rows: Sequence[Json]) -> str:
     if not ids:
         raise CliError(f"no action {safe(begin)!r}: `serialwatch approvals list --all` lists them")
     return ids[0]
-
-
-def _waiting(named: str | None) -> list[Json]:
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            sock.settimeout(LIMIT_S)
-            sock.connect(str(find_daemon(named).path))
-            with closing(RowAnswer(sock, "GET", "/v1/approvals", None)) as answer:
-                return list(json.loads(answer.read())["approvals"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return []

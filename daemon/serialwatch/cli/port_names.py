@@ -1,4 +1,4 @@
-"""The names of ports for a shell that completes them: quickly, or none."""
+"""What a shell asks the daemon for to complete a word, such as names of ports: quickly, or none."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import closing
 from serialwatch.cli.client import find_daemon
 from serialwatch.cli.row_answer import RowAnswer
 from serialwatch.config_file import found_config
+from serialwatch.spelling import Json
 
 LIMIT_S = 0.5  # for the daemon: somebody has pressed Tab
 
@@ -19,16 +20,17 @@ def port_names(named: str | None) -> list[str]:
 
     What goes wrong is not told: whoever presses Tab is not served by it.
     """
-    return _of_daemon(named) or _of_config()
+    return [str(port["name"]) for port in listed(named, "ports")] or _of_config()
 
 
-def _of_daemon(named: str | None) -> list[str]:
+def listed(named: str | None, what: str) -> list[Json]:
+    """Return the rows that the daemon at `named` or found lists under `/v1/<what>`, else none."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(LIMIT_S)
             sock.connect(str(find_daemon(named).path))
-            with closing(RowAnswer(sock, "GET", "/v1/ports", None)) as answer:
-                return [str(port["name"]) for port in json.loads(answer.read())["ports"]]
+            with closing(RowAnswer(sock, "GET", f"/v1/{what}", None)) as answer:
+                return list(json.loads(answer.read())[what])
     except (OSError, ValueError, KeyError, TypeError):
         return []
 

@@ -154,7 +154,8 @@ class Recent:
         """Tell whether `cat` prints there what an earlier kernel left, up to the next prompt."""
         gone = self._fed - len(self._chunks)
         for number in range(max(self._records_to, gone), self._fed):
-            if any(name in self._chunks[number - gone] for name in _RECORD_NAMES):
+            chunk = self._chunks[number - gone]
+            if any(name in chunk for name in _RECORD_NAMES) and _RECORD_ASKED.search(chunk):
                 self._record_last = number + 1
         self._records_to = self._fed
         if self._record_last <= gone:
