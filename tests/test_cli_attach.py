@@ -7,8 +7,10 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import termios
+from contextlib import suppress
 from pathlib import Path
 
 import pyte
@@ -605,6 +607,35 @@ async def test_a_terminal_that_somebody_else_has_set_is_left_as_it_is(tmp_path: 
                 await asyncio.sleep(0)
 
         assert termios.tcgetattr(terminal.slave) == own
+
+
+CHANGED_WHILE_THE_GUARD_STARTS = """
+import os, signal, sys, termios
+from serialwatch.cli.terminal import raw_keys
+
+def changed(setsid=os.setsid):
+    own = termios.tcgetattr(0)
+    own[6][termios.VMIN] = 7
+    termios.tcsetattr(0, termios.TCSANOW, own)
+    setsid()
+
+os.setsid = changed
+with raw_keys(0, b"restored"):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_nor_is_one_that_somebody_else_sets_while_the_guard_starts() -> None:
+    master, slave = os.openpty()
+    child = subprocess.Popen([sys.executable, "-c", CHANGED_WHILE_THE_GUARD_STARTS], stdin=slave)
+    os.close(slave)
+    with suppress(OSError):  # comes when the guard has ended, too
+        while os.read(master, 4096):
+            pass
+
+    assert child.wait(10) == -signal.SIGKILL
+    assert termios.tcgetattr(master)[6][termios.VMIN] == 7
+    os.close(master)
 
 
 def children(pid: int) -> list[int]:

@@ -279,6 +279,16 @@ async def test_the_transport_reads_more_than_a_kilobyte_a_call(cable: Cable) -> 
     assert max(ear.pieces) > 1024
 
 
+async def test_what_waits_behind_a_full_read_comes_with_it(cable: Cable) -> None:
+    cable.prints(b"x" * 8_000)  # twice what the line discipline holds
+    ear = Ear()
+
+    async with opened(cable, ear):
+        await ear.hears(8_000)
+
+    assert ear.pieces == [8_000]
+
+
 async def test_pyserial_asyncio_still_has_the_private_read_size(cable: Cable) -> None:
     async with opened(cable) as port:
         fresh = serial_asyncio.SerialTransport(

@@ -39,6 +39,8 @@ from serialwatch_drivers.port import (
 )
 from serialwatch_drivers.port_thread import PortThread, open_in_thread
 
+LINE_BYTES = 4096  # the kernel's line discipline holds no more,
+FULL_READ = LINE_BYTES - 1  # and gives one less
 CLOSE_DRAIN_LIMIT_S = 1.0  # what write() has handed over may still leave, at 9600 bit/s 960 bytes
 
 _SECOND_READER = "ready, but nothing to read: second reader?"
@@ -120,7 +122,7 @@ class BenchSerial(serial.Serial):
         # pyserial's own read asks select() first, which refuses descriptors from 1024 up.
         assert self.fd is not None
         try:
-            data = os.read(self.fd, size)
+            data = os.read(self.fd, min(size, LINE_BYTES))
         except BlockingIOError:
             return b""
         except OSError as exc:
@@ -128,7 +130,25 @@ class BenchSerial(serial.Serial):
             raise serial.SerialException(problem) from exc
         if not data:
             raise serial.SerialException(self._why_empty())
-        return data
+        if len(data) < FULL_READ:
+            return data
+        return self._with_more(data, size)
+
+    def _with_more(self, data: bytes, size: int) -> bytes:
+        """Read on: the kernel has more behind a full read, and to ask the loop first costs more."""
+        assert self.fd is not None
+        parts = [data]
+        got = len(data)
+        while len(parts[-1]) >= FULL_READ and got + LINE_BYTES <= size:
+            try:
+                part = os.read(self.fd, LINE_BYTES)
+            except OSError:  # nothing is there yet, or the port is gone: the next read tells
+                break
+            if not part:
+                break
+            parts.append(part)
+            got += len(part)
+        return b"".join(parts)
 
     def flush(self) -> None:
         """Do nothing: tcdrain can block for ever, and the transport calls this on the loop."""

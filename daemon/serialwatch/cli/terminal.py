@@ -6,6 +6,7 @@ import asyncio
 import os
 import select
 import signal
+import socket
 import termios
 import threading
 import tty
@@ -13,11 +14,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
+from typing import Any
 
 _MAX_WAITING = 64 * 1024  # bytes not on the screen yet; then the daemon is not read either
 _PART = 4096  # bytes a write
 _LAST_WORDS_S = 1.0  # for what is still to be shown when we leave
-_WELL = b"."  # what the guard is told when all is well
+_READY = b"!"  # what the guard says when nothing can kill it by mistake
+_WELL = b"."  # what it is told when all is well
 
 
 class RawKeys:
@@ -61,35 +64,42 @@ def raw_keys(fd: int, restore: bytes) -> Iterator[RawKeys]:
 @contextmanager
 def guarded(fd: int, restore: Callable[[], None], words: bytes) -> Iterator[None]:
     """Let another process put the terminal back if this one dies within."""
-    watch, alive = os.pipe()
+    raw = termios.tcgetattr(fd)  # read here: while the guard starts, somebody may change it
+    here, there = socket.socketpair()
     pid = os.fork()
     if pid == 0:
         try:
-            _guard(fd, watch, restore, words)
+            _guard(fd, raw, there, restore, words)
         finally:
             os._exit(0)
-    os.close(watch)
+    there.close()
+    here.recv(1)  # from now on what kills us leaves it alone; nothing comes if it is dead already
     try:
         yield
     finally:
         with suppress(BrokenPipeError):  # somebody has killed the guard
-            os.write(alive, _WELL)
-        os.close(alive)
+            here.send(_WELL)
+        here.close()
         with suppress(ChildProcessError):
             os.waitpid(pid, 0)
 
 
-def _guard(fd: int, watch: int, restore: Callable[[], None], words: bytes) -> None:
+def _guard(
+    fd: int, raw: list[Any], watched: socket.socket, restore: Callable[[], None], words: bytes
+) -> None:
     """Wait until the process that we were split from ends; if it died, do what it cannot."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are meant for it
     os.setsid()  # and what kills its whole group must not kill us
-    raw = termios.tcgetattr(fd)
     # Nothing else may stay open here: the daemon would take its client for alive.
-    edges = (-1, *sorted((fd, watch)), os.sysconf("SC_OPEN_MAX"))
+    edges = (-1, *sorted((fd, watched.fileno())), os.sysconf("SC_OPEN_MAX"))
     for low, high in pairwise(edges):
         if low + 1 < high:  # of no descriptor at all it would make every one
             os.closerange(low + 1, high)
-    if os.read(watch, 1) == _WELL or termios.tcgetattr(fd) != raw:
+    told = b""
+    with suppress(ConnectionError):  # it is dead already
+        watched.send(_READY)
+        told = watched.recv(1)
+    if told == _WELL or termios.tcgetattr(fd) != raw:
         return  # it has put the terminal back, or the shell has
     restore()
     # Opened anew, for a terminal that is stopped must not hold us, nor the shell find it changed.

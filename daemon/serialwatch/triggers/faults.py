@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from serialwatch.records import BlockEnd, Finding, Hit, Severity
 from serialwatch.triggers.boots import Boots
 from serialwatch.triggers.flood import Flood
+from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.moments import Moment
-from serialwatch.triggers.patterns import LineView
+from serialwatch.triggers.patterns import LineView, Pattern
 from serialwatch.triggers.reading import Reading, Told, told
 from serialwatch.triggers.ruleset import Rule
 from serialwatch.triggers.uses import RulePatterns
@@ -78,6 +79,9 @@ class Faults:
         self._ecosystems = ecosystems
         self._tell = tell
         self._seen: dict[int, deque[int]] = {}  # pattern id -> seqs
+        self._noted: deque[tuple[int, list[int], bytes]] = deque()  # lines still to be read for it
+        self._patterns: Sequence[Pattern] = ()
+        self._reach = 0  # lines
         self._waiting: list[_Waiting] = []
         self._block: _Block | None = None
         self._floor_seq = 0  # no block reaches behind it: an earlier one, another boot
@@ -124,12 +128,12 @@ class Faults:
             return False
         flood.count(key, severity, at, found.raw, self._boots.number)
         self._note_untold(flood)
-        self.remember(reading.remembered, at.seq)
+        self._remember(reading.remembered, at.seq)
         return True
 
     def line(self, found: FoundLine, ignored: frozenset[str] | None) -> None:
         """Judge a complete line but for the `ignored` rules; None: for all."""
-        self.remember(found.reading.remembered, found.at.seq)
+        self._remember(found.reading.remembered, found.at.seq)
         if self._waiting:
             self._wake(found)
         if ignored is not None:
@@ -139,13 +143,38 @@ class Faults:
         if self._waiting or self._block or self.deadline != _NEVER:
             self._set_deadline()
 
-    def remember(self, patterns: Iterable[int], seq: int) -> None:
+    def take(self, matcher: Matcher) -> None:
+        """Go by these rules from now on."""
+        self._patterns = matcher.patterns
+        self._reach = matcher.reach
+
+    def note(self, seq: int, ids: list[int], line: bytes) -> None:
+        """Note a line in which Hyperscan found patterns that rules ask for.
+
+        In healthy output hardly any rule does: only then it is read, as far back as it matters.
+        """
+        noted = self._noted
+        noted.append((seq, ids, line))
+        oldest = seq - self._reach
+        while noted[0][0] < oldest:
+            noted.popleft()
+
+    def _remember(self, patterns: Iterable[int], seq: int) -> None:
         """Note where patterns were seen that rules ask for."""
+        if self._noted:
+            self._read_noted()
         for number in patterns:
             if number in self._seen:
                 self._seen[number].append(seq)
             else:
                 self._seen[number] = deque((seq,), maxlen=_REMEMBERED)
+
+    def _read_noted(self) -> None:
+        noted, self._noted = self._noted, deque()
+        for seq, ids, line in noted:
+            view = LineView(line)
+            asked = ((number, self._patterns[number]) for number in dict.fromkeys(ids))
+            self._remember([n for n, each in asked if each.is_exact or view.search(each)], seq)
 
     def partial(self, found: FoundLine, ignored: frozenset[str], *, is_stale: bool) -> None:
         """Judge a line that is not complete; it is judged again when it is.
@@ -208,6 +237,7 @@ class Faults:
         self._floods.clear()
         self._flooding.clear()
         self._seen.clear()
+        self._noted.clear()
         if self._block:
             self._block.ends = frozenset()
         self._set_deadline()
@@ -308,6 +338,7 @@ class Faults:
         return not (is_here or self._is_near(compiled.near, seq - near.before, seq))
 
     def _is_near(self, patterns: Iterable[int], first_seq: int, last_seq: int) -> bool:
+        self._read_noted()
         for pattern in patterns:
             for seq in reversed(self._seen.get(pattern, ())):
                 if seq < first_seq:
@@ -398,6 +429,7 @@ class Faults:
         if self._block:
             least = max(least, self._block.first_seq)
         first = seq
+        self._read_noted()
         for pattern in compiled.starts:
             for seen in reversed(self._seen.get(pattern, ())):
                 if seen < least:

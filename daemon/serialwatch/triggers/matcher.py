@@ -16,7 +16,7 @@ from serialwatch.triggers.patterns import (
 )
 from serialwatch.triggers.reading import Readings
 from serialwatch.triggers.ruleset import LineDetector, Rule, RuleSet
-from serialwatch.triggers.seams import torn_of
+from serialwatch.triggers.seams import MOST_PIECES, torn_of
 from serialwatch.triggers.uses import RulePatterns, Uses
 
 end_of = itemgetter(1)  # of a match, as `scan` returns it
@@ -50,6 +50,7 @@ class Matcher:
         self.only_remembered = frozenset(
             number for number, use in enumerate(self.uses) if use.is_only_remembered
         ) - set(self.ready.values())
+        self.reach = _reach(ruleset)  # lines
         self.readings = Readings()
         self._read = _read_in_lines(ruleset, self.patterns)
         for pattern, _ in self._read:
@@ -88,6 +89,19 @@ class Matcher:
     def _found(self, pattern: int, _start: int, end: int, _flags: int, _context: object) -> None:
         # Called from C: one append, no more. It may not raise, return true or scan.
         self._hits.append((pattern, end))
+
+
+def _reach(ruleset: RuleSet) -> int:
+    """Return how many lines back a rule may ask what was seen there."""
+    found = 0
+    for rule in ruleset.rules:
+        found = max(
+            found,
+            rule.needs.within_lines if rule.needs else 0,
+            rule.unless_near.before if rule.unless_near else 0,
+            rule.block.back_lines if rule.block else 0,
+        )
+    return found + MOST_PIECES
 
 
 def _read_in_lines(ruleset: RuleSet, scanned: Iterable[Pattern]) -> tuple[tuple[Pattern, str], ...]:

@@ -29,7 +29,7 @@ _MOST_JOINED = 1024  # bytes of a half; what is longer is no line that somebody 
 _KEPT = 2  # bytes before a seam that tell whether it looks torn
 _HEAD = 96  # and bytes behind it
 _NAME = 32  # bytes of a name or a number that a seam may be in
-_MOST_PIECES = 3  # of one line
+MOST_PIECES = 3  # of one line
 _NEAR = 16  # bytes of a half in which words stand so close to the seam that nothing is between
 _ELSE = b" \x1a "  # stands in no line of the view, and in no word
 
@@ -329,7 +329,7 @@ class Seams:
             looks_torn = True
         if not looks_torn or not (rest := self._rest(before, line)):
             return
-        pieces = begun[1 - _MOST_PIECES :] if begun else (before,)
+        pieces = begun[1 - MOST_PIECES :] if begun else (before,)
         found.append(_Candidate(start, pieces, rest, is_sure, is_quoted))
 
     def _torn_at(self, text: bytes) -> list[int]:

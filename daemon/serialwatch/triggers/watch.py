@@ -23,7 +23,7 @@ from serialwatch.triggers.patience import unanswered
 from serialwatch.triggers.patterns import LineView
 from serialwatch.triggers.reading import MAX_KNOWN, MAX_TITLE, Reading, says_something
 from serialwatch.triggers.recent import Recent
-from serialwatch.triggers.replays import Copied, Replays, copied
+from serialwatch.triggers.replays import Copied, Replays, copied, is_of_listing
 from serialwatch.triggers.ruleset import Shutdown
 from serialwatch.triggers.seams import Joint, Piece, Seams
 from serialwatch.triggers.typed import Typed
@@ -276,6 +276,7 @@ class PortWatch:
 
     def _take(self, matcher: Matcher) -> None:
         self._matcher = matcher
+        self._faults.take(matcher)
         self._seams.known = matcher.torn
         self._own_ready = matcher.ready[self._options.ready] if self._options.ready else None
         self._detectors = PortDetectors(
@@ -307,16 +308,16 @@ class PortWatch:
         index = counted = 0  # the line's number in the chunk, and up to where LFs were counted
         for start, line_end, first_hit, ids in lines_with(view, hits):
             shown = view[start:line_end]
-            reading = readings.get(shown, tuple(ids))
-            if reading and not reading.uses:
-                continue
             while joint and joint.offset <= start:
                 self._joint(lines, view, joint)
                 joint = next(torn, None)
             index += view.count(b"\n", counted, start)
             counted = start
             seq = lines.first_seq + index
-            if only_remembered.issuperset(ids) and self._remembers(shown, start, ids, reading, seq):
+            if only_remembered.issuperset(ids) and self._is_noted(shown, start, ids, seq):
+                continue
+            reading = readings.get(shown, tuple(ids))
+            if reading and not reading.uses:
                 continue
             raw = shown if raw_lines is None else raw_lines[index]
             at = Moment(seq, lines.mono_ns, lines.utc_ns)
@@ -333,12 +334,10 @@ class PortWatch:
             self._joint(lines, view, joint)
             joint = next(torn, None)
 
-    def _remembers(
-        self, shown: bytes, offset: int, ids: list[int], known: Reading | None, seq: int
-    ) -> bool:
+    def _is_noted(self, shown: bytes, offset: int, ids: list[int], seq: int) -> bool:
         """Note a line that rules ask for but that says nothing itself; False: judge it.
 
-        In healthy output hardly anything else matches, and judging takes four times as long.
+        In healthy output hardly anything else matches, and judging takes ten times as long.
         """
         before = offset - len(shown) - 1
         if before < 0 or self._view.startswith(shown, before):
@@ -346,18 +345,9 @@ class PortWatch:
         if self._faults.is_waiting or self._held or len(shown) > MAX_KNOWN:
             return False
         text = shown.rstrip(b"\r")
-        if b"\r" in text:
+        if b"\r" in text or is_of_listing(shown):
             return False
-        if known:
-            found, may_be_listed = known.remembered, known.is_of_listing
-        else:
-            view, uses = LineView(text), self._matcher.uses
-            asked = {number: uses[number].pattern for number in ids}
-            found = [n for n, each in asked.items() if each.is_exact or view.search(each)]
-            may_be_listed = bool(found)
-        if may_be_listed and self._replays.is_listed(shown, seq, offset):
-            return True
-        self._faults.remember(found, seq)
+        self._faults.note(seq, ids, text)
         return True
 
     def _joint(self, lines: Lines, view: bytes, joint: Joint) -> None:
