@@ -14,7 +14,7 @@ from serialwatch.store.log_format import (
     Record,
     unpack_record,
 )
-from serialwatch.store.log_items import Chunk, NewFile
+from serialwatch.store.log_items import Chunk, NewFile, Turned
 
 UTC_NS = 1_782_100_692_000_000_000  # 2026-06-22T03:58:12Z
 MS = 1_000_000
@@ -48,6 +48,7 @@ class Feed:
         self.utc_ns += int(after_ms * MS)
         filled = self._splitter.filled
         chunk = Chunk(data, self.mono_ns, self.mono_ns, self.utc_ns, self.next_seq, filled)
+        self._in_file.append(chunk)
         self.ring.put(chunk)
         self.sent += data
         text, _ = self._splitter.feed(data)
@@ -59,9 +60,20 @@ class Feed:
         if self._splitter.partial_bytes:
             self._completed(self._splitter.partial())
         self._splitter = Splitter(eol or self._splitter.eol)
+        self._in_file: list[Chunk] = []
+        self._first_seq = self.next_seq
         self.ring.put(
             NewFile(why, self.next_seq, self.boot, self._splitter.eol, self.mono_ns, self.utc_ns)
         )
+
+    def turn(self, eol: Eol) -> None:
+        """Let lines have ended otherwise since the first byte of the file."""
+        self._splitter, self.next_seq = Splitter(eol), self._first_seq
+        for chunk in self._in_file:
+            for line in self._splitter.feed(chunk.data)[0].split(b"\n")[:-1]:
+                self._completed(line)
+        chunks = tuple(self._in_file)
+        self.ring.put(Turned(eol, chunks, self._first_seq, self.next_seq, self.boot))
 
     @property
     def partial(self) -> bytes:

@@ -22,6 +22,7 @@ from log_feed import Feed, chunked, console, records_in
 from serialwatch.lines import LINE
 from serialwatch.store import log_appender, log_writer
 from serialwatch.store.log_appender import LogAppender
+from serialwatch.store.log_check import check_port
 from serialwatch.store.log_format import (
     Cut,
     Kind,
@@ -147,6 +148,51 @@ def test_a_reopen_and_a_cr_console_begin_new_files(log: Log, feed: Feed) -> None
     assert header is not None
     assert header.eol == "cr"
     assert log.lines() == feed.lines
+
+
+def test_a_file_whose_lines_end_otherwise_is_numbered_anew_in_its_place(tmp_path: Path) -> None:
+    logs: list[Log] = []
+    for name, eol in (("turned", "lf"), ("known", "cr")):
+        feed = Feed(seq=48211, boot=6, eol=eol)  # type: ignore[arg-type]
+        (tmp_path / name).mkdir()
+        log = Log(tmp_path / name, feed)
+        feed.ring.put(Note(Kind.MARK, 4, 48211, feed.mono_ns, feed.utc_ns))
+        for part in (b"U-Boot SPL\rTry", b"ing to boot\rFailed\r", b"hang"):
+            feed.prints(part, after_ms=30)
+            if eol == "lf":
+                log.write()
+        if eol == "lf":
+            feed.turn("cr")
+        log.write()
+        feed.prints(b"ed\rreset\r", after_ms=30)
+        log.end()
+        logs.append(log)
+    turned, known = logs
+
+    assert turned.bytes() == known.bytes()
+    (path,), (other,) = turned.files(), known.files()
+    assert path.with_suffix(".idx").read_bytes() == other.with_suffix(".idx").read_bytes()
+    assert turned.lines() == turned.feed.lines == known.feed.lines
+    assert [found.faults for found in check_port(path.parent, "dut1", is_live=False)] == [[]]
+
+
+def test_a_file_that_is_not_whole_ends_where_lines_end_otherwise(
+    log: Log, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed.prints(b"U-Boot SPL\rTry")
+    log.write()
+    feed.prints(b"ing to boot\rFailed\r")
+    with monkeypatch.context() as patch:
+        patch.setattr(log_appender.os, "writev", broken)
+        log.write()
+    feed.turn("cr")
+    feed.prints(b"hang\r")
+    log.write(after_s=2)
+    old, new = log.files()
+
+    assert (old.read_bytes(), new.read_bytes()) == (b"U-Boot SPL\rTry", b"hang\r")
+    assert kinds(new, Kind.GAP)[0].aux == len(b"ing to boot\rFailed\r") == feed.ring.lost_bytes
+    assert log.lines()[48214] == b"hang" == feed.lines[48214]
 
 
 def test_boots_and_markers_are_noted_in_their_place(log: Log, feed: Feed) -> None:
@@ -654,6 +700,7 @@ from pathlib import Path
 sys.path.insert(0, "tests")
 from log_feed import Feed
 from serialwatch.store.log_appender import LogAppender
+from serialwatch.store.log_check import check_port
 from serialwatch.store.log_writer import LogWriter
 
 def write(port, now_s, *, is_last, gives_up, real=LogAppender.write):

@@ -3,50 +3,50 @@
 from __future__ import annotations
 
 from live_port import CutPort
-from serialwatch.capture.reader import PARTIAL_NS, UNTOLD_CR_NS, UNTOLD_NS
+from serialwatch.capture.reader import PARTIAL_NS, UNTOLD_NS
 from serialwatch.store.log_format import Cut
-from serialwatch.store.log_items import Chunk, Note
+from serialwatch.store.log_items import Chunk, NewFile, Note, Turned
 
 BEGUN = (Cut.STOP, "lf", 1)  # with which every port begins
 
 
 def test_a_console_of_crs_has_lines_from_its_first_byte_on() -> None:
     port = CutPort()
-    for data in (b"U-Boot SPL 2023.01\rTrying to b", b"oot\rFailed to load\r"):
+    parts = (b"U-Boot SPL 2023.01\rTrying to b", b"oot\rFailed to load\r", b"hang\r")
+    for data in parts[:-1]:
         port.prints(data)
         assert port.lines == []
-    port.prints(b"hang\r")
+    port.prints(parts[-1])
 
     assert port.texts == [b"U-Boot SPL 2023.01", b"Trying to boot", b"Failed to load", b"hang"]
-    assert port.files == [BEGUN, (Cut.EOL, "cr", 1)]
+    begun, *first, turned, last = port.ring.take()
+    assert isinstance(begun, NewFile)
+    assert [i.data for i in (*first, last) if isinstance(i, Chunk)] == list(parts)
+    assert isinstance(turned, Turned)
+    assert turned.chunks == tuple(first)
+    assert (turned.eol, turned.seq, turned.next_seq) == ("cr", 1, 4)
 
 
-def test_what_stood_for_a_quarter_of_a_second_is_in_the_log_and_stays_one_line() -> None:
+def test_what_comes_is_on_its_way_to_the_log_at_once() -> None:
     port = CutPort()
     port.prints(b"U-Boot SPL 2023.01\rTrying")
-    port.passes(UNTOLD_CR_NS - 1)
-    assert len(port.ring.take()) == 1
-    port.passes(1)
-    assert [i.data for i in port.ring.take()] == [b"U-Boot SPL 2023.01\rTrying"]  # type: ignore[union-attr]  # a Chunk
-    port.prints(b" to boot\rFailed to load\rhang\r")
-
-    assert port.texts == [b"U-Boot SPL 2023.01\rTrying to boot\rFailed to load\r", b"hang"]
-    assert port.files == [(Cut.EOL, "cr", 2)]
-
-
-def test_text_without_a_cr_is_kept_back_for_no_longer_than_a_kill_may_cost() -> None:
-    port = CutPort()
-    port.prints(b"waiting for the network")
-    port.passes(UNTOLD_NS - 1)
-    assert len(port.ring.take()) == 1
-    port.passes(1)
 
     assert [i.data for i in port.ring.take() if isinstance(i, Chunk)] == [
-        b"waiting for the network"
+        b"U-Boot SPL 2023.01\rTrying"
     ]
 
 
-def test_the_first_lf_sends_all_to_the_log_as_it_came() -> None:
+def test_what_stood_for_a_quarter_of_a_second_stays_one_line() -> None:
+    port = CutPort()
+    port.prints(b"U-Boot SPL 2023.01\rTrying")
+    port.passes(UNTOLD_NS)
+    port.prints(b" to boot\rFailed to load\rhang\r")
+
+    assert port.texts == [b"U-Boot SPL 2023.01\rTrying to boot\rFailed to load\r", b"hang"]
+    assert port.files == [BEGUN, (Cut.EOL, "cr", 2)]
+
+
+def test_an_lf_in_the_first_line_leaves_all_as_it_came() -> None:
     port = CutPort()
     port.prints(b" 10%\r 20")
     port.prints(b"%\r\nready")
@@ -73,7 +73,7 @@ def test_what_may_be_several_lines_is_not_shown_as_one() -> None:
     port.prints(b"U-Boot\rTrying")
     port.passes(PARTIAL_NS)
     assert port.partials == []
-    port.passes(UNTOLD_CR_NS)
+    port.passes(UNTOLD_NS)
 
     assert port.partials == [(1, b"U-Boot\rTrying")]
 
@@ -93,9 +93,8 @@ def test_a_port_is_no_console_of_crs_when_lf_ends_its_lines_again() -> None:
     port.prints(b"\r\none\r\ntwo\r\nthree\r\n 1%\r 2%\r\nend\n")
 
     assert port.texts[-5:] == [b"one", b"two", b"three", b" 1%\r 2%\r", b"end"]
-    assert [(why, eol) for why, eol, _ in port.files] == [
-        (Cut.STOP, "lf"), (Cut.EOL, "cr"), (Cut.EOL, "lf"),
-    ]  # fmt: skip
+    ends = [i.eol for i in port.ring.take() if isinstance(i, NewFile | Turned)]
+    assert ends == ["lf", "cr", "lf"]
 
 
 def test_a_line_that_nothing_ends_is_closed_with_its_port() -> None:

@@ -103,8 +103,7 @@ def _measured(texts: list[bytes]) -> tuple[float, float]:
         boards = Boards(Path(name), len(texts))
         daemon = Daemon(Path(name), boards)
         try:
-            daemon.wait("socket", daemon.socket.exists, 30)
-            time.sleep(3)  # the agent's start and the rest of ours
+            daemon.wait_until_settled()
             used = _cpu_s(daemon.process.pid)
             _print(boards.masters, texts)
             total = sum(map(len, texts))

@@ -33,6 +33,7 @@ import aiohttp
 PORTS = 32
 RATE = 300_000  # bytes/s a port: 3 Mbit/s on the wire
 FAULTS = 128  # whose way to an incident is timed
+SETTLE_S = 3.0  # the start is measured by itself
 LATEST_S = 30.0  # for the last byte to be in the log
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -142,6 +143,11 @@ class Daemon:
                 raise SystemExit(f"{what}: not within {limit_s} s\n{self._log.read_text()[-3000:]}")
             time.sleep(0.005)
         return time.monotonic() - self.started
+
+    def wait_until_settled(self) -> None:
+        """Wait for the socket, and until the agent and what else it starts with no longer load us."""
+        self.wait("socket", self.socket.exists, 30)
+        time.sleep(SETTLE_S)
 
     def stop(self) -> None:
         if self.is_alive():
@@ -257,7 +263,7 @@ def start_up() -> Iterator[Figure]:
 
 def at_rate(seconds: float) -> Iterator[Figure]:
     with bench() as (boards, daemon):
-        daemon.wait("socket", daemon.socket.exists, 20)
+        daemon.wait_until_settled()
         texts = [ordinary_text(n, 1_000_000) for n in range(PORTS)]
         feed(boards, texts, RATE, 0)
         cpu, began = daemon.cpu_s(), time.monotonic()
@@ -275,7 +281,7 @@ def at_rate(seconds: float) -> Iterator[Figure]:
 def flat_out(seconds: float) -> Iterator[Figure]:
     """As fast as it is read: a `cat` a board, so that writing costs this machine little."""
     with bench() as (boards, daemon):
-        daemon.wait("socket", daemon.socket.exists, 20)
+        daemon.wait_until_settled()
         size = int(seconds * 1_500_000)  # bytes a board
         sent = [ordinary_text(n, 1_000_000) * (size // 1_000_000) for n in range(PORTS)]
         files = [path.with_suffix(".txt") for path in boards.paths]
@@ -302,7 +308,7 @@ def flat_out(seconds: float) -> Iterator[Figure]:
 
 def latency(seconds: float) -> Iterator[Figure]:
     with bench() as (boards, daemon):
-        daemon.wait("socket", daemon.socket.exists, 20)
+        daemon.wait_until_settled()
         waits = asyncio.run(_faults(boards, daemon, max(seconds, 30)))
         waits.sort()
         p99 = statistics.quantiles(waits, n=100, method="inclusive")[98] * 1000

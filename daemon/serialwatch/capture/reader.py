@@ -18,7 +18,7 @@ from serialwatch.capture.ring import Ring
 from serialwatch.lines import Eol, Splitter
 from serialwatch.records import Lines, PortState, PortStats
 from serialwatch.store.log_format import Cut, Kind, Place
-from serialwatch.store.log_items import Chunk, Gap, Item, NewFile, Note
+from serialwatch.store.log_items import Chunk, Gap, Item, NewFile, Note, Turned
 from serialwatch_drivers.device import parse_device
 from serialwatch_drivers.find import find_opener
 from serialwatch_drivers.identity import DEV, SYSFS, Identified
@@ -41,9 +41,7 @@ FULL_READ = 4095  # bytes: the kernel's line discipline holds no more; others ar
 GATHER_BYTES = 32 * 1024  # full reads are put together up to so many,
 GATHER_S = 0.005  # and for so long: each costs as much as its bytes do
 PARTIAL_NS = 100_000_000  # an unfinished line is shown when it stands still for so long
-# So long the first bytes may keep it open how the lines of a file end: a kill loses them.
-UNTOLD_NS = 50_000_000
-UNTOLD_CR_NS = 250_000_000  # where CRs are among them: three lines at 9600 bit/s
+UNTOLD_NS = 250_000_000  # so long it may stay open how lines end: three of them at 9600 bit/s
 FIRST_WAIT_S = 0.25  # before the next try to open; doubles up to the last
 BUSY_WAIT_S = 1.0  # the first wait if another program has the port: it will not be done at once
 LAST_WAIT_S = 5.0
@@ -124,8 +122,8 @@ class Reader:
         self._sysfs = sysfs
         self._dev = dev
         self._splitter = Splitter(self._eol)
-        # The first chunks of a file, while LF has ended no line and none is on its way to the log:
-        # if CR ends the lines, these can still be cut into them. None: it is too late for that.
+        # The first chunks of a file, while LF has ended no line and nobody was told of one: if CR
+        # ends the lines, these can still be cut into them. None: it is too late for that.
         self._first: list[Chunk] | None = self._no_first()
         self._last_mono_ns = 0  # of the last byte
         self._last_utc_ns = 0
@@ -202,13 +200,13 @@ class Reader:
             if isinstance(item, Chunk):
                 self._number(item, self._requeue)
                 continue
-            self._let_go(self._requeue)
+            self._stay()
             if isinstance(item, NewFile):
                 self._close_line()
                 self._ring.requeue([self._new_file(item.why)])
             else:
                 self._ring.requeue([replace(item, seq=self.next_seq)])
-        self._let_go(self._requeue)
+        self._stay()
 
     def go_on_from(self, earlier: Reader) -> None:
         """Give lines the numbers after those of a reader that has ended, and count on."""
@@ -222,15 +220,13 @@ class Reader:
 
     def tick(self, mono_ns: int) -> None:
         """Hand on an unfinished line that stands still. Call it every 20 to 50 ms."""
-        if self._first:
-            limit_ns = UNTOLD_CR_NS if self._may_be_several() else UNTOLD_NS
-            if mono_ns - self._first[0].mono_ns >= limit_ns:
-                self._let_go(self._ring.put)
+        if self._first and mono_ns - self._first[0].mono_ns >= UNTOLD_NS:
+            self._stay()
         size = self._splitter.partial_bytes
         shown = (self.next_seq, size)
         is_still = bool(size) and mono_ns - self._last_mono_ns >= PARTIAL_NS
         if is_still and shown != self._shown and not self._may_be_several():
-            self._let_go(self._ring.put)  # what is shown is in the log
+            self._stay()  # what is shown as one line is one
             self._shown = shown
             self._sink.on_partial(
                 self, self.next_seq, self.partial(), self._last_mono_ns, self._last_utc_ns
@@ -345,10 +341,19 @@ class Reader:
             first = []
         self._splitter, self._first = splitter.turned(), None
         self._eol = self._splitter.eol
-        queue(self._new_file(Cut.EOL))
+        if first:
+            queue(self._turned(first))
+        else:
+            queue(self._new_file(Cut.EOL))
         log.info("%s: the console ends its lines with %s", self.name, self._eol.upper())
-        for early in first:
-            self._number(early, queue)
+        for early in first:  # the log has them
+            self._number(replace(early), lambda _: None)
+
+    def _turned(self, first: list[Chunk]) -> Turned:
+        counted = Splitter(self._eol)
+        count = sum(counted.feed(chunk.data)[1] for chunk in first)
+        seq = self.next_seq
+        return Turned(self._eol, tuple(first), seq, seq + count, self.boot)
 
     def _number_part(self, chunk: Chunk, queue: Callable[[Item], None]) -> None:
         splitter = self._splitter
@@ -356,11 +361,10 @@ class Reader:
         chunk.filled = splitter.filled
         text, count = splitter.feed(chunk.data)
         if self._first is not None:
-            if not count:
+            if count:
+                self._first = None
+            else:
                 self._first.append(chunk)
-                return
-            self._let_go(queue)
-            self._first = None
         queue(chunk)
         if count:
             last_ns = chunk.last_mono_ns
@@ -378,11 +382,9 @@ class Reader:
     def _no_first(self) -> list[Chunk] | None:
         return [] if self._is_auto and self._eol == "lf" else None
 
-    def _let_go(self, queue: Callable[[Item], None]) -> None:
-        """Queue what was kept back: the end of its line stays as it is."""
+    def _stay(self) -> None:
+        """Let the unfinished line be one, whatever comes: somebody was told of it."""
         if self._first:
-            for chunk in self._first:
-                queue(chunk)
             self._first = None
 
     def _close_line(self) -> None:
@@ -398,7 +400,7 @@ class Reader:
 
     def _end_file(self, why: Cut) -> None:
         self._take_gathered()
-        self._let_go(self._ring.put)
+        self._stay()
         if self.next_seq:
             self._close_line()
         self._ring.put(self._new_file(why))
@@ -411,7 +413,7 @@ class Reader:
         self._ring.requeue([item])
 
     def _note(self, kind: Kind, number: int, seq: int) -> None:
-        self._let_go(self._ring.put)
+        self._stay()
         self._ring.put(Note(kind, number, seq, time.monotonic_ns(), time.time_ns()))
 
     # The port
@@ -592,7 +594,7 @@ class Reader:
                 where = place.name.lower()
                 self.stats.lost_bytes[where] = self.stats.lost_bytes.get(where, 0) + grown
                 now_ns, utc_ns = time.monotonic_ns(), time.time_ns()
-                self._let_go(self._ring.put)
+                self._stay()
                 self._ring.put(Gap(place, 0, self.next_seq, now_ns, utc_ns))
 
     async def _watch_path(self, port: Port) -> None:

@@ -25,7 +25,7 @@ from serialwatch.store.log_format import (
     pack_record,
 )
 from serialwatch.store.log_index import CLOCK_STEP_NS, POINT_EVERY_NS, Indexer
-from serialwatch.store.log_items import Chunk, Gap, Item, LogSource, NewFile, Note
+from serialwatch.store.log_items import Chunk, Gap, Item, LogSource, NewFile, Note, Turned
 from serialwatch.store.log_left import Left, leave_behind, left_behind, take_up
 from serialwatch.store.log_recovery import last_seq_before
 
@@ -60,6 +60,8 @@ class LogAppender:
         self._rotate_bytes = rotate_bytes
         self._file: LogFile | None = None
         self._indexer = Indexer("lf", 1)
+        self._header = Header("", "lf", 1, 0)  # of the file,
+        self._head_bytes = 0  # and what of its index comes before its first byte
         self._seq = 1  # of the next file, if there is none
         self._boot = 0
         self._eol: Eol = "lf"
@@ -237,6 +239,8 @@ class LogAppender:
         if isinstance(item, NewFile):
             self._end(item.why)
             self._seq, self._boot, self._eol = item.seq, item.boot, item.eol
+        elif isinstance(item, Turned):
+            self._turn(item)
         elif isinstance(item, Gap) and item.place is Place.LOG:
             self._end(Cut.GAP)
             self._gaps.append(item)
@@ -285,20 +289,29 @@ class LogAppender:
         while (path := self._folder / log_name(utc_ns, seq)).exists():
             utc_ns += 10**9  # nothing could be written to that one
         file = LogFile(path, seq)
-        file.index_rest += pack_header(
-            Header(
-                self.source.name,
-                self._eol,
-                seq,
-                self._boot,
-                self._boot_id,
-                min(before_seq, seq - 1),
-            )
+        self._header = Header(
+            self.source.name, self._eol, seq, self._boot, self._boot_id, min(before_seq, seq - 1)
         )
+        file.index_rest += pack_header(self._header)
         self._told = []
         self._file = file
         self._indexer = Indexer(self._eol, seq)
         return file
+
+    def _turn(self, item: Turned) -> None:
+        """Number the lines of the file anew; its bytes stay as they are."""
+        file = self._file
+        is_whole = self._indexer.offset == sum(len(chunk.data) for chunk in item.chunks)
+        if file is None or file.first_seq != item.seq or not is_whole:
+            self._end(Cut.EOL)  # the disk has failed meanwhile, or the queue was too long
+            self._seq, self._boot, self._eol = item.next_seq, item.boot, item.eol
+            return
+        header = replace(self._header, eol=item.eol)
+        file.begin_index_anew(pack_header(header), self._head_bytes)
+        self._header, self._eol = header, item.eol
+        self._indexer = Indexer(item.eol, item.seq)
+        self._index(file, list(item.chunks))
+        file.last_seq = self._indexer.last_seq
 
     def _look_back(self) -> int:
         """Return the last line of the file before; what an earlier run could not tell is told."""
@@ -347,6 +360,8 @@ class LogAppender:
 
     def _write_chunks(self, file: LogFile, items: deque[Item], most: int = _MAX_PARTS) -> None:
         file.write_index()  # a file has its header before its first byte
+        if not self._indexer.offset:
+            self._head_bytes = os.fstat(file.index_fd).st_size
         chunk = _first_chunk(items)
         room = self._rotate_bytes - self._indexer.offset
         if 0 < room < len(chunk.data):  # a file ends where its bytes say, not where a chunk does

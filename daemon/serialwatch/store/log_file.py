@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 from pathlib import Path
 
@@ -31,6 +32,21 @@ class LogFile:
         """Append the records that wait."""
         while self.index_rest:
             del self.index_rest[: os.write(self.index_fd, self.index_rest)]
+
+    def begin_index_anew(self, header: bytes, kept_bytes: int) -> None:
+        """Forget all records behind the first bytes of the index, and change its header.
+
+        If we are killed in between, the index tells less than it could, and nothing that is wrong.
+        """
+        self.index_rest.clear()
+        os.ftruncate(self.index_fd, kept_bytes)
+        flags = fcntl.fcntl(self.index_fd, fcntl.F_GETFL)
+        fcntl.fcntl(self.index_fd, fcntl.F_SETFL, flags & ~os.O_APPEND)  # else pwrite appends
+        try:
+            os.pwrite(self.index_fd, header, 0)
+        finally:
+            fcntl.fcntl(self.index_fd, fcntl.F_SETFL, flags)
+        self.is_dirty = True
 
     def is_told(self) -> bool:
         """Append the records that wait; return whether the disk took them."""

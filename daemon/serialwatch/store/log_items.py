@@ -58,7 +58,18 @@ class Note:
     utc_ns: int
 
 
-Item = Chunk | NewFile | Gap | Note
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """The lines of the file end otherwise than was thought, from its first byte on."""
+
+    eol: Eol
+    chunks: tuple[Chunk, ...]  # all that is in the file
+    seq: int  # its first line
+    next_seq: int  # the unfinished line behind the chunks
+    boot: int
+
+
+Item = Chunk | NewFile | Gap | Note | Turned
 
 
 class LogSource(Protocol):
