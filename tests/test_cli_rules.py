@@ -133,6 +133,50 @@ def test_a_pattern_without_plain_text_is_warned_about(tmp_path: Path, cli: Cli) 
     assert len(json.loads(cli("rules", "check", folder, "--json").out)["warnings"]) == 1
 
 
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ("ecosystem = ['Linux']", "so it never hits; is 'linux' meant? known are "),
+        ("ecosystem = ['yocto']", "no [[boot]] shows the ecosystem 'yocto', so it never hits; "),
+        ("count = { n = 3, in_s = 5 }", "it counts, so an example must have 3 lines that match"),
+        ("unless_near = 'x'", "rule.0.unless_near: must be a table, not 'x'"),
+        ("severity_when = { severity = 'note' }", "rule.0.severity_when: must be an array, not "),
+    ],
+)
+def test_a_rule_that_can_never_hit_is_told_with_the_reason(
+    tmp_path: Path, cli: Cli, rows: str, told: str
+) -> None:
+    folder = mine(tmp_path, "zonk [0-9]", "zonk 5")
+    pack = tmp_path / "rules.d" / "mine.toml"
+    pack.write_text(f"{pack.read_text()}{rows}\n")
+    result = cli("rules", "check", folder)
+
+    assert result.code in (1, 2)
+    assert told in result.err
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_keeps_an_example_from_its_rule_is_told(tmp_path: Path, cli: Cli) -> None:
+    folder = mine(tmp_path, r"\x1b\[31mzonk", "zonk")
+    assert "escapes are taken out of a line" in cli("rules", "check", folder).err
+
+    pack = tmp_path / "rules.d" / "mine.toml"
+    pack.write_text(RULE.format(match="zonk [0-9]", example="ZONK 5"))
+    assert "--rule ID --with PACK` tells why" in cli("rules", "check", folder).err
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_table_in_single_brackets_is_told_with_two(tmp_path: Path, cli: Cli) -> None:
+    folder = mine(tmp_path, "zonk [0-9]", "zonk 5")
+    pack = tmp_path / "rules.d" / "mine.toml"
+    pack.write_text(pack.read_text().replace("[[rule]]", "[rule]"))
+
+    assert (
+        "mine.toml:2: rule: write [[rule]], with two brackets" in cli("rules", "check", folder).err
+    )
+
+
 def test_the_skills_that_ship_are_in_order_and_listed(cli: Cli) -> None:
     checked = cli("skills", "lint")
     listed = cli("skills", "list")

@@ -237,6 +237,25 @@ def test_an_id_of_another_form_is_refused_with_the_form(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "match", "key"),
+    [
+        ("valve stuck (V12) for 3000 ms", r"valve stuck \(V\d+\) for \d+ ms", ("v",)),
+        ("T=2026-11-30T10:00:00Z no water", r"T=\d+-\d+-\d+T\d+:\d+:\d+Z no water", ()),
+        ("firmware v1.2.3 crashed", r"firmware v\d+\.\d+\.\d+ crashed", ()),
+        ("can0: bus-off on stm32", r"can\d+: bus-off on stm32", ("can",)),
+        ("task_12 sleeps too long", r"task_\d+ sleeps too long", ("task",)),
+        (f"pump fault $({'x' * 300})", "^pump fault", ()),
+    ],
+)
+def test_a_number_is_generalised_whole_or_not_at_all(
+    line: str, match: str, key: tuple[str, ...]
+) -> None:
+    proposal = propose(line, "", "error")
+
+    assert (proposal.match, proposal.key) == (match, key)
+
+
+@pytest.mark.parametrize(
     ("line", "rule_id", "title"),
     [
         ("défaut 0x12 du réseau", "mine.defaut_du_reseau", "défaut {defaut} du réseau"),

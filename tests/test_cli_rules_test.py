@@ -144,6 +144,19 @@ def test_what_stopped_a_rule_is_named(
     assert why in misses[line]["why"]
 
 
+def test_a_pattern_that_matches_but_for_its_start_is_told(cli: Cli, tmp_path: Path) -> None:
+    with (tmp_path / "rules.d" / "mine.toml").open("a") as pack:
+        pack.write(
+            "[[rule]]\nid = 'mine.paint'\ntitle = 'paint'\nseverity = 'error'\n"
+            "match = ['^painting of']\nexamples = ['painting of it']\n"
+        )
+    (near,) = tried(cli, tmp_path, "mine.paint")["near"]
+    shown = cli("rules", "test", str(tmp_path / "a.log"), "--rule", "mine.paint").out
+
+    assert (near["line"], near["not_at_start"]) == (16, True)
+    assert "it is not at the start of the line, as the  ^  asks for" in shown
+
+
 def test_what_a_rule_needs_stops_only_the_patterns_that_need_it(cli: Cli, tmp_path: Path) -> None:
     misses = {
         miss["line"]: miss["stopped_by"] for miss in tried(cli, tmp_path, "mine.door")["misses"]

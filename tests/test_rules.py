@@ -189,7 +189,8 @@ def test_an_example_that_is_not_found_is_told() -> None:
     loaded = parse_rules(VALVE.replace("'valve 3 stuck'", "'valve 3 stuck', 'valve three'"))
 
     assert check_rules(loaded) == [
-        "rule mine.valve (rules.toml:2): example 'valve three' is not found by it, but by nothing"
+        "rule mine.valve (rules.toml:2): example 'valve three' is not found by it, but by nothing: "
+        "`serialwatch rules test FILE --rule ID --with PACK` tells why"
     ]
 
 
@@ -197,7 +198,10 @@ def test_an_example_that_another_rule_hits_is_told() -> None:
     other = RULE.format(word="other").replace(r"valve \d stuck", r"\d stuck")
     told = check_rules(parse_rules(VALVE + other))
 
-    assert "rule mine.valve (rules.toml:2): example 'valve 3 stuck' also hits mine.other" in told
+    assert told[0] == (
+        "rule mine.valve (rules.toml:2): example 'valve 3 stuck' also hits mine.other; make that "
+        "one sharper, or let one be the `parent` of the other (rules.toml:10)"
+    )
 
 
 def test_an_example_may_hit_the_vaguer_rule_that_it_sharpens_or_a_lower_tier() -> None:

@@ -151,6 +151,9 @@ _PLAIN = {
     "list_type": "an array",
     "dataclass_type": "a table",
     "dict_type": "a table",
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+    "tuple_type": "an array",
     "string_too_short": "a string that is not empty",
     "too_short": "an array that is not empty",
 }

@@ -34,7 +34,13 @@ from serialwatch.cli.tables import (
     wrapped,
 )
 from serialwatch.records import SEVERITIES, Severity
-from serialwatch.triggers.check import check_rules, detector_sentence, explain_rule, placeholders
+from serialwatch.triggers.check import (
+    check_rules,
+    detector_sentence,
+    explain_rule,
+    placeholders,
+    unknown_ecosystems,
+)
 from serialwatch.triggers.patterns import compile_pattern
 from serialwatch.triggers.ruleset import RuleSet
 
@@ -69,6 +75,7 @@ def check(paths: tuple[Path, ...], as_json: bool) -> int:
     loaded = load_all(packs_at(paths))
     problems = [
         *check_rules(loaded, matcher_of(loaded)),
+        *unknown_ecosystems(loaded),
         *_pages_missing(loaded),
     ]
     warnings = [*loaded.replacements(), *_without_literal(loaded)]

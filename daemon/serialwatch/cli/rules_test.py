@@ -117,7 +117,7 @@ def _json(
         "near": [
             {"line": trial.line_of(each.seq), "pattern": each.pattern, "matches": each.matches}
             | {"then_wants": each.wants, "line_has": _text(each.has), "text": _text(each.text)}
-            | {"differs_in_case": each.is_other_case}
+            | {"differs_in_case": each.is_other_case, "not_at_start": each.is_elsewhere}
             for each in near
         ],
     }
@@ -156,6 +156,9 @@ def _show_why_not(trial: Trial, rule_id: str, misses: Sequence[Miss], near: Sequ
         out.print(f"    {_text(each.text)}")
         if each.is_other_case:
             out.print("    only upper and lower case differ: begin the pattern with  (?i)")
+            continue
+        if each.is_elsewhere:
+            out.print("    it is not at the start of the line, as the  ^  asks for")
             continue
         out.print(f"    matches  {safe(each.matches)}")
         out.print(f"    then wants  {safe(each.wants)}  where the line has  {_text(each.has)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -22,6 +23,7 @@ MAX_BYTES = 64_000_000  # of a log that is tried: its lines are kept
 MAX_LINE = 4096  # bytes of a line that rules judge
 MAX_TOLD = 20  # misses
 MAX_NEAR = 3
+_ANCHORED = re.compile(r"\^[^|]+\Z")  # as a whole: of `^a|b` it is the first branch alone
 NEAR_ENOUGH = 0.5  # part of a pattern that fits
 
 StoppedBy = Literal[
@@ -51,6 +53,7 @@ class Near:
     wants: str  # the rest of it
     has: bytes  # what the line has there
     is_other_case: bool = False  # nothing but that differs
+    is_elsewhere: bool = False  # nothing but the `^` is missing
 
 
 class Trial(Pipeline):
@@ -128,8 +131,11 @@ class Trial(Pipeline):
         for source in rule.match:
             beginnings = list(_beginnings(source))
             caseless = None if source.startswith("(?i)") else compile_pattern(f"(?i){source}")
+            anywhere = compile_pattern(source[1:]) if _ANCHORED.match(source) else None
             for seq, view in others:
-                if caseless and view.search(caseless):
+                if anywhere and view.search(anywhere):
+                    found.append((1.0, Near(seq, view.text, source, "", "", b"", False, True)))
+                elif caseless and view.search(caseless):
                     found.append((1.0, Near(seq, view.text, source, "", "", b"", True)))
                 elif near := _nearest(source, beginnings, seq, view):
                     found.append(near)

@@ -24,7 +24,7 @@ _TOKEN = re.compile(
     r"|(?P<ip>\b\d{1,3}(?:\.\d{1,3}){3}\b)"
     r"|(?P<bare>\b(?=[a-fA-F]*\d)(?=\d*[a-fA-F])[0-9a-fA-F]{6,}\b)"
     r"|(?P<float>(?<![\w.])\d+\.\d+(?![\w.]))"
-    r"|(?P<int>(?<![A-Za-z_])\d+)"
+    r"|(?P<int>\d+)"
     r"|(?P<other>[\x80-\xff]+)"
     r"|(?P<space> {2,}|\t+)"
 )
@@ -37,12 +37,15 @@ _LOOK = {  # what is looked for, and one character of it for the end of a patter
     "bare": (r"[0-9a-fA-F]{6,}", r"[0-9a-fA-F]{6}"),
     "float": (r"\d+\.\d+", r"\d+\.\d"),
     "int": (r"\d+", r"\d"),
+    "one": (r"\d+", r"\d"),  # of the things of one name
     "other": (r"[\x80-\xff]{1,60}", r"[\x80-\xff]"),
     "space": (r"\s+", r"\s"),
 }
 _SPECIAL = set(r".^$*+?{}[]\|()")
 _WORD = re.compile(r"[A-Za-z][A-Za-z_]+")
 _NO_NAMES = {"at", "of", "to", "in", "on", "is", "no", "the", "for", "from", "by", "after", "with"}
+_GLUED = re.compile(r"[A-Za-z_]+$")
+_LETTER = re.compile(r"(?<![A-Za-z])([A-Za-z])_?$")
 _UNITS = {"ms", "us", "ns", "s", "sec", "seconds", "mv", "v", "ma", "hz", "khz", "mhz", "rpm"}
 _THING = re.compile(  # a number behind one says which; behind any other word it says how much
     r"(?:adapter|axis|bank|battery|bay|blade|board|bus|can|card|cell|chan|channel|core|cpu|dev"
@@ -113,7 +116,7 @@ def propose(
         id=rule_id or f"mine.{_slug(parts)}",
         title=_title(looked),
         severity=severity,
-        match=_pattern(looked, is_whole=len(looked) == len(parts)),
+        match=_pattern(looked, is_whole=looked == parts),
         fields=_fields(looked),
         key=tuple(name for kind, _, name in looked if _names_a_thing(kind, name)),
         example=raw.decode("utf-8", errors="replace").strip(),
@@ -129,9 +132,13 @@ def _parts(text: str) -> Iterator[_Part]:
     at = 0
     used: dict[str, int] = {}
     for found in _TOKEN.finditer(text):
+        kind = str(found.lastgroup)
+        if kind == "int" and (glued := _GLUED.search(text[: found.start()])):
+            if not _is_apart(glued, text[found.end() : found.end() + 1]):
+                continue
+            kind = "one"
         if found.start() > at:
             yield "text", text[at : found.start()], ""
-        kind = str(found.lastgroup)
         name = ""
         if kind not in ("space", "other", "sum") and sum(used.values()) < MAX_FIELDS:
             name = _name(kind, text[: found.start()], text[found.end() :])
@@ -144,10 +151,19 @@ def _parts(text: str) -> Iterator[_Part]:
         yield "text", text[at:], ""
 
 
+def _is_apart(glued: re.Match[str], behind: str) -> bool:
+    """Tell whether the number behind these letters changes: `V12`, `can0`, but not `stm32`."""
+    name = glued[0].strip("_").lower()
+    return not behind.isalpha() and (len(name) == 1 or _THING.fullmatch(name) is not None)
+
+
 def _name(kind: str, before: str, after: str) -> str:
     """Name a number by the word before it, else by its unit."""
     if kind in ("ip", "mac", "uuid"):
         return kind
+    if kind == "one" and (letter := _LETTER.search(before)):
+        is_which = letter[1].isupper() and not before[-2:-1].isdigit()  # no version and no time
+        return letter[1].lower() if is_which else "number"
     if re.match(r"\s?%", after):
         return "percent"
     unit = re.match(r"\s?([A-Za-z]+)\b", after)
@@ -163,6 +179,8 @@ def _name(kind: str, before: str, after: str) -> str:
 
 def _names_a_thing(kind: str, name: str) -> bool:
     """Tell whether a number says which thing it is, not how much or where."""
+    if kind == "one":
+        return bool(name) and not name.startswith("number")
     return kind == "int" and _THING.fullmatch(name) is not None
 
 

@@ -204,7 +204,10 @@ def _checked(file: TomlFile, seen: dict[str, str]) -> _Pack:
         if kind not in TABLES or not isinstance(tables, list):
             known = ", ".join(f"[[{name}]]" for name in TABLES)
             where = _place(file, kind, 0)
-            pack.problems.append(f"{where}: {kind}: not one of {known}")
+            told = (
+                f"write [[{kind}]], with two brackets" if kind in TABLES else f"not one of {known}"
+            )
+            pack.problems.append(f"{where}: {kind}: {told}")
             continue
         for number, table in enumerate(tables):
             _check_table(pack, kind, number, table, seen)
