@@ -25,6 +25,7 @@ OTHER_WRITERS = {
 }
 
 _S = 1_000_000_000
+_MARK_LINES = 40
 _LEAST_TORN = 8  # bytes of a line that is torn
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+\Z")
 _END = re.compile(rb"\r*\n?\Z")
@@ -111,6 +112,14 @@ def disguises() -> tuple[Disguise, ...]:
             for which, chosen in {"": _one_of_thirty, "-telling": _telling}.items()
         ),
         *(Disguise(name, _stamped(stamp)) for name, stamp in STAMPS.items()),
+        Disguise("other-stamps", _by_one_of({n: _stamped(s) for n, s in OTHER_STAMPS.items()})),
+        Disguise(
+            "telling-torn-by-others",
+            _by_one_of({n: _torn(_telling, s) for n, s in OTHER_STAMPS.items()}),
+            _torn_lines(_telling),
+        ),
+        Disguise("conserver-marks", _with_marks, _with_marks_lines),
+        Disguise("dmesg-e", _of_kernels(_dmesg_e)),
         Disguise("journalctl", _of_kernels(_stamped(_journal))),
         Disguise("journalctl-k", _of_kernels(_stamped(_journal, without_kernel_stamps=True))),
         Disguise("kern.log", _of_kernels(_stamped(_kern_log))),
@@ -162,6 +171,73 @@ def _dmesg_t(at: datetime) -> bytes:
     return f"[{at:%a %b %d %H:%M:%S %Y}] ".encode()
 
 
+def _tio_iso(at: datetime) -> bytes:
+    return f"[{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03}Z] ".encode()
+
+
+def _tera_term(at: datetime) -> bytes:
+    return f"[{at:%a %b %d %H:%M:%S}.{at.microsecond // 1000:03} {at:%Y}] ".encode()
+
+
+def _conserver(at: datetime) -> bytes:
+    return f"[{at:%a %b %d %H:%M:%S %Y}]".encode()
+
+
+def _rfc_5424(at: datetime) -> bytes:
+    return f"<13>1 {at:%Y-%m-%dT%H:%M:%S.%f}+00:00 bench console 412 - - ".encode()
+
+
+def _journal_precise(at: datetime) -> bytes:
+    return f"{at:%b %d %H:%M:%S.%f} bench console.service[412]: ".encode()
+
+
+def _logcat(at: datetime) -> bytes:
+    return f"{at:%m-%d %H:%M:%S}.{at.microsecond // 1000:03}   412   418 I console : ".encode()
+
+
+def _ts_since(at: datetime) -> bytes:
+    return f"{datetime.min + (at - START):%H:%M:%S} ".encode()
+
+
+def _ts_unix(at: datetime) -> bytes:
+    return f"{at.timestamp():.6f} ".encode()
+
+
+def _grabserial(at: datetime) -> bytes:
+    return f"[{(at - START).total_seconds() + 7:.6f} 0.012004] ".encode()
+
+
+def _grabserial_t(at: datetime) -> bytes:
+    return f"[{at:%Y-%m-%d %H:%M:%S.%f} 0.012004] ".encode()
+
+
+def _riot(at: datetime) -> bytes:
+    return f"{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03} # ".encode()
+
+
+def _yat(at: datetime) -> bytes:
+    return f"({at:%H:%M:%S}.{at.microsecond // 1000:03}) ".encode()
+
+
+def _us(at: datetime) -> bytes:
+    return f"{at.month}/{at.day}/{at.year} {at.hour % 12 or 12}:{at:%M:%S %p} ".encode()
+
+
+OTHER_STAMPS: dict[str, Callable[[datetime], bytes]] = {
+    "tio-iso": _tio_iso,
+    "tera-term": _tera_term,
+    "conserver": _conserver,
+    "rfc-5424": _rfc_5424,
+    "journalctl-precise": _journal_precise,
+    "logcat": _logcat,
+    "ts-s": _ts_since,
+    "ts-unix": _ts_unix,
+    "grabserial": _grabserial,
+    "grabserial-T": _grabserial_t,
+    "riot": _riot,
+    "yat": _yat,
+    "us": _us,
+}
 STAMPS: dict[str, Callable[[datetime], bytes]] = {
     "putty": _putty,
     "minicom": _minicom,
@@ -316,6 +392,39 @@ def _stamped(stamp: Callable[[datetime], bytes], *, without_kernel_stamps: bool 
         return bytes(out)
 
     return changed
+
+
+def _by_one_of(changes: dict[str, Change]) -> Change:
+    """Return the change that is one of these, as the log has it."""
+    return lambda log: list(changes.values())[crc32(log.data) % len(changes)](log)
+
+
+def _with_marks(log: Log) -> bytes:
+    """Put a line of the logger before each fortieth line, and what it says when it begins."""
+    out = [b"[-- Console up -- Mon Jun 22 03:58:12 2026]\r\n"]
+    for number, body in enumerate(_bodies(log.data)):
+        if number and number % _MARK_LINES == 0:
+            out.append(b"[-- MARK -- Mon Jun 22 04:00:00 2026]\r\n")
+        out.append(body + b"\r\n")
+    return b"".join(out)
+
+
+def _with_marks_lines(_: Log, number: int) -> range:
+    now = number + 1 + (number - 1) // _MARK_LINES
+    return range(now, now + 1)
+
+
+def _dmesg_e(log: Log) -> bytes:
+    """Put the minute before its first line, and before others how long after the last they came."""
+    out = bytearray()
+    before = START - timedelta(minutes=1)
+    for body, at_ns in _timed(log.data):
+        at = START + timedelta(microseconds=at_ns // 1000)
+        same_minute = at.replace(second=0, microsecond=0) == before.replace(second=0, microsecond=0)
+        passed = f"  +{(at - before).total_seconds():.6f}" if same_minute else f"{at:%b%d %H:%M}"
+        out += f"[{passed}] ".encode() + _KERNEL_STAMP.sub(b"", body) + b"\n"
+        before = at
+    return bytes(out)
 
 
 def _of_kernels(change: Change) -> Change:

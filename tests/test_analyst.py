@@ -16,11 +16,12 @@ from own_streams import LOGS
 from serialwatch.agent.ctx.context import Submit
 from serialwatch.agent.offline.analyst import bare_report, investigate
 from serialwatch.agent.offline.case import Surroundings
+from serialwatch.agent.offline.reading import _pages_of
 from serialwatch.agent.proof.verifier import verify
 from serialwatch.agent.skills.results import failure
 from serialwatch.agent.workers.direct import DirectTools
 from serialwatch.agent.workers.tools import Call, RunTools
-from serialwatch.records import Conclusion, HitCount, Line, Report, SkillResult
+from serialwatch.records import Conclusion, HitCount, Line, Outcome, Report, SkillResult
 
 # What U-Boot 2023.01 of Debian prints in QEMU.
 REAL_ABORT = """
@@ -903,3 +904,109 @@ async def test_one_crash_that_four_lines_tell_is_not_said_to_have_come_four_time
     report, _ = await reported(seen, seen.incidents[0])
 
     assert claim(report, "4 lines of this incident tell of it.")
+
+
+async def test_zephyr_on_xtensa_is_told_by_its_own_registers() -> None:
+    report, _ = await told(
+        "E:  ** FATAL EXCEPTION\nE:  ** CPU 0 EXCCAUSE 28 (load prohibited)\n"
+        "E:  **  PC 0x400d1c43 VADDR 0x00000010\nE:  **  PS 0x60720\n"
+        "E: >>> ZEPHYR FATAL ERROR 0: CPU exception on CPU 0\nE: Halting system\n",
+        "zephyr.cpu_fault",
+    )
+
+    assert "loadProhibited" in report.title or "LoadProhibited" in report.title
+    assert "at address 0x00000010" in claims(report, "cause")[0]
+    assert any("0x400d1c43" in c for c in claims(report))
+    advice = " ".join(step.text for step in report.next_steps)
+    assert "VADDR" in advice
+    assert not re.search(r"BFAR|MMFAR|mtval|Cortex|ACTLR", advice)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        (None, "resets the board 5 s later."),
+        ("continued", "5 s later; more was printed since then"),
+        ("halted", "After this line the board was silent"),
+    ],
+)
+async def test_what_came_of_an_announced_reset_is_not_contradicted(
+    outcome: Outcome | None, words: str
+) -> None:
+    seen = watched(
+        f"{OOPS}[   10.1] Kernel panic - not syncing: Fatal exception\n"
+        "[   10.2] Rebooting in 5 seconds..\n".encode()
+    )
+    report, _ = await reported(seen, replace(seen.of("linux.oops"), outcome=outcome))
+
+    assert any(words in c for c in claims(report))
+    unknown = [u for u in report.unknowns if "came up again" in u]
+    assert bool(unknown) == (outcome is None)
+
+
+async def test_a_page_with_another_name_than_the_rule_is_read_for_a_later_fault_too() -> None:
+    incident = watched(OOPS.encode()).of("linux.oops")
+    later = replace(incident.hits[0], trigger="plant.panic", knowledge="linux/panic")
+    seen = replace(incident, hits=(*incident.hits[:1], later))
+
+    assert _pages_of(seen)["plant.panic"] == "linux/panic"
+
+
+async def test_lines_of_the_incident_are_not_the_last_words_before_its_fault() -> None:
+    once = (
+        "[   5{n}.1] mmc0: Timeout waiting for hardware interrupt.\n"
+        "[   5{n}.2] I/O error, dev mmcblk0, sector 1 op 0x0:(READ)\n"
+    )
+    report, _ = await told("".join(once.format(n=n) for n in range(4)), "linux.mmc_timeout")
+
+    assert not any("the last words before it" in c for c in claims(report))
+
+
+async def test_a_crash_handler_that_announces_its_reset_is_believed() -> None:
+    seen = watched(LOGS / "flipper/flipper-app-check.log")
+    report, _ = await reported(seen, seen.of("flipper.crash"))
+
+    assert claim(report, "The firmware itself announced the reset: Rebooting system.")
+    assert not any("what reset the board" in u for u in report.unknowns)
+
+
+async def test_a_restart_after_the_board_went_on_is_not_how_the_fault_ended() -> None:
+    seen = watched(LOGS / "litex/litex-sdram-data-errors.log")
+    report, _ = await reported(seen, replace(seen.incidents[0], outcome="continued"))
+
+    assert not re.search(r"then (?:reset|rebooted)", report.title)
+    assert not any("what reset the board" in u for u in report.unknowns)
+
+
+async def test_hints_of_a_page_read_as_steps_and_what_the_log_lacks_is_not_looked_for() -> None:
+    report, _ = await told(
+        "!!!!!!!!!! Exception  !!!!!!!!!!\n========== Regs info  ==========\n"
+        "PC      0x08012a4c\nLR      0x08012a31\nCFSR    0x00008200\n",
+        "alios.exception",
+    )
+    fault, _ = await told(
+        "Guru Meditation Error of type LoadProhibited occurred on core  0. Exception was unhandled.\n"
+        "EXCCAUSE: 0x0000001c  EXCVADDR: 0x00000008\n",
+        "esp.guru",
+    )
+
+    assert claim(report, "cfsr 0x00008200 says")
+    assert any(s.text.startswith("for \u201ca NULL or dangling pointer") for s in report.next_steps)
+    assert fault.title.startswith("ESP panic: read through a NULL pointer (LoadProhibited)")
+    assert not any("Cache disabled" in s.text for s in fault.next_steps)
+
+
+async def test_a_unit_that_failed_or_a_bus_that_went_off_right_before_an_oops_did_not_cause_it() -> (
+    None
+):
+    for earlier, sign in (
+        ("[FAILED] Failed to start Load Kernel Modules.\n", "systemd.unit_failed"),
+        ("[    9.9] mcp251xfd spi0.0 can0: bus-off\n", "linux.can_bus_off"),
+    ):
+        seen = watched(f"{earlier}{OOPS}".encode())
+        incident = seen.of("linux.oops")
+        report, _ = await reported(seen, incident)
+
+        assert report.title.startswith("Kernel oops")
+        assert (incident.first_sign and incident.first_sign.trigger) == sign
+        assert any(c.claim.startswith("Also: ") for c in report.conclusions)

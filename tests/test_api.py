@@ -385,6 +385,41 @@ async def test_over_tcp_metrics_and_health_are_free_and_the_rest_needs_the_token
         assert bench.by_name["dut1"].cable.received() == b""
 
 
+async def test_a_token_that_was_replaced_is_worth_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path, listen="127.0.0.1:0", token="s3cret") as bench:
+        assert bench.server is not None
+        url = f"http://127.0.0.1:{bench.server.tcp_port}/v1/ports"
+        answers = []
+        async with aiohttp.ClientSession() as http:
+            for token in ("s3cret", "another", ""):
+                bench.server.take_token(token)
+                headers = {"Authorization": "Bearer s3cret"}
+                async with http.get(url, headers=headers) as answer:
+                    answers.append(answer.status)
+
+    assert answers == [200, 401, 401]
+
+
+async def test_clients_that_leave_before_their_answer_are_no_fault(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = (
+        b"GET /v1/attach/dut1 HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+        b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+    async with serving(tmp_path), client(tmp_path) as http:
+        for _ in range(60):
+            _, writer = await asyncio.open_unix_connection(tmp_path / "sw")
+            writer.write(asked)
+            writer.close()
+            await writer.wait_closed()
+        async with http.get("/v1/ports") as answer:
+            assert answer.status == 200
+
+    assert [r.message for r in caplog.records if r.levelname == "ERROR"] == []
+
+
 async def test_without_a_token_nobody_gets_in_over_tcp(tmp_path: Path) -> None:
     async with serving(tmp_path, listen="127.0.0.1:0") as bench:
         assert bench.server is not None

@@ -150,6 +150,20 @@ async def test_a_person_sees_the_exact_bytes_and_what_is_going_on(tmp_path: Path
     assert all(len(line) <= 80 for line in text.split("\n"))
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r"])
+async def test_the_last_line_has_its_own_number_also_when_it_is_complete(
+    tmp_path: Path, end: bytes
+) -> None:
+    async with desk_of(tmp_path) as desk:
+        desk.bench.by_name["dut1"].cable.prints(b"one" + end + b"two" + end)
+        while not desk.bench.recent("dut1").endswith(b"two" + end):
+            await desk.bench.render(lambda: None)
+        desk.bench.change("dut1", next_seq=3)
+        text = screen(await shown(desk, tmp_path, (await desk.proposed())["id"]))
+
+    assert "The board's last line is `two` (L2)." in text
+
+
 async def test_no_byte_is_hidden_however_many_there_are(tmp_path: Path) -> None:
     data = b"ls\r\x1b[2J\x07" + "ü\u202e".encode() + b"\\r" + b"x" * 900 + b"; reboot\n"
     async with desk_of(tmp_path) as desk:

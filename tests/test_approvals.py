@@ -13,6 +13,7 @@ import pytest_asyncio
 from bench_approvals import ANN, SEND, Agent, Desk, desk_of
 from serialwatch.api.bench import BenchError, Who
 from serialwatch.service.approvals import KEPT_S, MAX_OF_PORT, MAX_OF_RUN
+from serialwatch.store import approvals as rows
 from serialwatch.wire import Json
 
 BYTES = b"cat /proc/interrupts\r"
@@ -349,6 +350,49 @@ async def test_an_agent_that_dies_in_between_ends_it(desk: Desk) -> None:
     assert await desk.stands(action) == ("failed", "nothing was sent: the agent did not end it")
     assert "refused" in await desk.acts(action)
     assert desk.received() == b""
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_what_was_approved_can_be_taken_back_while_nothing_is_done(
+    desk: Desk, is_there: bool
+) -> None:
+    if not is_there:
+        desk.agent.pid = None
+    action = await desk.approved()
+    told = await desk.approvals.decide(action, "deny", "oh no", ANN)
+    desk.agent.pid = 77
+    await desk.approvals.turn()
+
+    assert (told["state"], told["result"]) == (
+        "failed", "nothing was sent: ann has taken it back",
+    )  # fmt: skip
+    assert "refused" in await desk.acts(action)
+    assert desk.received() == b""
+    assert [m["kind"] for m in desk.agent.sent] == ["execute", "decided"] * is_there
+
+
+async def test_what_is_taken_back_while_it_is_begun_is_not_done(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = rows.begin
+
+    def at_once(db: Any, id: str, now_utc_ns: int) -> bool:
+        assert desk.approvals._approved.pop(id)  # what a person does just then
+        return begin(db, id, now_utc_ns)
+
+    monkeypatch.setattr(rows, "begin", at_once)
+    await desk.approved()
+
+    assert [m["kind"] for m in desk.agent.sent] == []
+
+
+async def test_what_is_done_cannot_be_taken_back(desk: Desk) -> None:
+    action = await desk.approved()
+    await desk.acts(action)
+
+    with pytest.raises(BenchError, match="is executing already by ann"):
+        await desk.approvals.decide(action, "deny", "", ANN)
+    assert desk.received() == BYTES
 
 
 async def test_without_an_agent_what_is_approved_waits_for_the_next(desk: Desk) -> None:

@@ -21,6 +21,7 @@ from bench_cable import within_s
 from serialwatch.api import attach as attach_module
 from serialwatch.api.attach import last_lines
 from serialwatch.api.attached import Limits
+from serialwatch.api.bench import BenchError
 from serialwatch.api.rights import Policy
 from serialwatch.records import IncidentChange
 
@@ -183,6 +184,50 @@ async def test_a_refusal_is_told_once_not_for_each_key(tmp_path: Path) -> None:
         await two.until_note()
 
         assert [what for what, _ in two.told].count("error") == 1
+
+
+async def test_keys_that_were_on_their_way_behind_refused_ones_are_dropped_and_told(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as bench, attached(tmp_path) as console:
+        await console.ws.send_bytes(b"ok\r")
+        await console.until("lease")
+        writing, go_on = asyncio.Event(), asyncio.Event()
+        take = bench.write
+
+        async def fail(port: str, data: bytes, source: str) -> int:
+            writing.set()
+            await go_on.wait()
+            bench.write = take  # type: ignore[method-assign]
+            raise BenchError("failed", "1 of 6 bytes were taken in 5 s", sent=1)
+
+        bench.write = fail  # type: ignore[method-assign]
+        for part in (b"set a ", b"1; run a", b"\r"):
+            await console.ws.send_bytes(part)
+        await within_s(5, writing.wait())
+        go_on.set()
+        told = await console.until("error")
+        dropped = await console.until("refused")
+        await console.ws.send_bytes(b"typed later")
+
+        assert (told["message"], told["until"]) == ("1 of 6 bytes were taken in 5 s", 1)
+        assert dropped == {"bytes": len(b"1; run a\r")}
+        assert await received(bench, 14) == b"ok\rtyped later"
+
+
+async def test_the_same_refusal_again_is_no_error_but_drops_what_follows_too(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as bench, attached(tmp_path) as console:
+        bench.change("dut1", state="absent", problem="unplugged")
+        await console.ws.send_bytes(b"x")
+        await console.ws.send_bytes(b"yz")
+
+        assert (await console.until("error"))["until"] == 1
+        assert await console.until("refused") == {"bytes": 2}  # the ping is answered
+        await console.ws.send_bytes(b"x")
+        assert await console.until("refused") == {"bytes": 1, "until": 2}
+        assert bench.by_name["dut1"].cable.received() == b""
 
 
 async def test_the_lease_can_be_stolen_and_its_old_holder_types_no_more(tmp_path: Path) -> None:

@@ -127,6 +127,14 @@ def test_all_of_them_load() -> None:
     }
 
 
+@pytest.mark.parametrize("text", ["reboot\n", "\n", "a\nb", "a\r", ""])
+def test_a_line_to_type_is_one_line(text: str) -> None:
+    skill = load_skills([bundled_dir("skills")]).skills["console-send"]
+
+    assert [p.pointer for p in skill.problems({"text": text, "why": "to see it"})] == ["/text"]
+    assert not skill.problems({"text": "echo $ [$]", "why": "to see it"})
+
+
 def test_every_example_fits_its_schema() -> None:
     for skill in load_skills([bundled_dir("skills")]).skills.values():
         assert skill.params["examples"], skill.name

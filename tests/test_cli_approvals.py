@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -85,6 +86,8 @@ def test_the_beginning_of_an_id_is_enough_in_any_case(cli: Cli, bench: ThreadedB
     assert (many.code, "more than one action begins so: 7F3K, 7G22" in many.err) == (2, True)
     none = cli("approvals", "deny", "ZZ")
     assert (none.code, "no action 'ZZ'" in none.err) == (1, True)
+    short = cli("approvals", "approve", "7F3")
+    assert (short.code, "takes the whole ID" in short.err) == (2, True)
     assert bench.bench.approvals.said == []
 
 
@@ -107,6 +110,25 @@ def test_a_yes_whose_action_failed_exits_with_one(cli: Cli, bench: ThreadedBench
     told = cli("approvals", "approve", "7F3K", "--json")
 
     assert (told.code, json.loads(told.out)["result"]) == (1, "nothing was sent: gone")
+
+
+def test_ctrl_c_after_a_yes_says_that_it_is_done_all_the_same(
+    cli: Cli, bench: ThreadedBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def get(id: str) -> Json:
+        return bench.bench.approvals.rows[id] | {"state": "executing"}
+
+    def ctrl_c(_: float) -> None:
+        raise KeyboardInterrupt
+
+    bench.bench.approvals.get = get
+    clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=ctrl_c)
+    monkeypatch.setattr("serialwatch.cli.approvals.time", clock)
+    told = cli("approvals", "approve", "7F3K")
+
+    assert told.code == 130
+    assert "7F3K is approved and will be done all the same" in told.err
+    assert "`serialwatch approvals deny 7F3K` takes it back" in told.err
 
 
 def test_a_no_says_that_nothing_was_sent(cli: Cli, bench: ThreadedBench) -> None:

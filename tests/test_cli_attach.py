@@ -19,6 +19,7 @@ import pytest
 from bench_api import FakeBench, client, incident, serving
 from bench_cable import within_s
 from bench_cli import COMMAND, Terminal, in_terminal
+from serialwatch.api.bench import BenchError
 from serialwatch.cli.attached_view import AttachedView
 from serialwatch.records import IncidentChange
 from test_screen import DANGEROUS
@@ -572,6 +573,35 @@ async def test_what_comes_after_refused_keys_is_not_sent_either(tmp_path: Path) 
         await leaves(terminal)
 
     assert len(board.got) < 20_000
+
+
+async def test_a_paste_that_a_board_stops_taking_ends_and_has_no_hole(tmp_path: Path) -> None:
+    text = b"".join(b"%07d\n" % number for number in range(5_000))
+    async with serving(tmp_path) as bench, in_terminal(*args(tmp_path)) as terminal:
+        board = SlowBoard(bench)
+        take = bench.write
+
+        async def fail(port: str, data: bytes, source: str) -> int:
+            board.asked.set()
+            await board.takes.wait()
+            board.got += data[:1]
+            bench.write = take  # type: ignore[method-assign]
+            raise BenchError("failed", "1 of 1024 bytes were taken in 5 s", sent=1)
+
+        bench.write = fail  # type: ignore[method-assign]
+        await terminal.until("── live")
+        await paste(terminal, text)
+        await within_s(5, board.asked.wait())
+        board.takes.set()
+        await terminal.until("not done: 1 of 1024 bytes were taken in 5 s")
+        await terminal.until("bytes that were typed after that")
+        terminal.type(b"and on")
+        async with asyncio.timeout(5):
+            while not board.got.endswith(b"and on"):
+                await asyncio.sleep(0)
+        await leaves(terminal)
+
+    assert board.got == b"0and on"
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])

@@ -16,7 +16,7 @@ import pytest
 import sqlite_utils
 
 from bench_api import LOG_NAME, STARTED_UTC_NS, serving
-from bench_cli import COMMAND, Cli, ThreadedBench, in_terminal, threaded_bench
+from bench_cli import COMMAND, Cli, Result, ThreadedBench, in_terminal, threaded_bench
 from serialwatch.cli import log_search, saved_logs
 from serialwatch.records import Marker
 from serialwatch.store import saved_file
@@ -79,7 +79,6 @@ def test_lines_are_the_same_from_a_daemon(board: ThreadedBench, cli: Cli) -> Non
         (("dut1",), range(301, 501)),
         (("dut1", "-n", "3"), range(498, 501)),
         (("dut1", "-n", "all"), range(1, 501)),
-        (("dut1", "-n", "0"), ()),
         (("dut1:L5-L7",), (5, 6, 7)),
         (("dut1:L5-7",), (5, 6, 7)),
         (("dut1:L500",), (500,)),
@@ -101,6 +100,23 @@ def test_lines_are_chosen(
     assert [int(n) for n in re.findall(r"line (\d+)\n", shown.out)] == list(numbers)
     assert ("serialwatch: no" in shown.err) is (not numbers)
     assert shown.code == 0
+
+
+def test_bytes_that_are_no_text_are_found_by_a_daemon_as_in_a_folder(
+    board: ThreadedBench, tmp_path: Path, cli: Cli
+) -> None:
+    board.prints(b"one\r\n\xff\xfe raw\r\n\xc3\xbf no\r\n")
+    save(tmp_path / "state", "dut1", b"one\r\n\xff\xfe raw\r\n\xc3\xbf no\r\n")
+    for where in (("--socket", str(cli.socket)), ("--state", str(tmp_path / "state"))):
+        found = cli("logs", "dut1", "--grep", "\udcff", "-t", *where)
+
+        assert [line.split()[-1] for line in found.out.splitlines()] == ["raw"]
+
+
+def test_no_lines_at_all_are_as_many_as_were_asked_for(tmp_path: Path, cli: Cli) -> None:
+    save(tmp_path, "dut1", b"one\r\n")
+
+    assert cli("logs", "dut1", "-n", "0", "--state", str(tmp_path)) == Result(0, "", "")
 
 
 def test_several_ports_are_merged_by_time_with_their_names_before_the_lines(

@@ -17,7 +17,8 @@ import pytest
 
 from bench_cli import COMMAND, Cli, in_terminal
 from serialwatch.cli import client
-from serialwatch.cli.client import find_daemon, socket_places
+from serialwatch.cli.client import Daemon, find_daemon, socket_places
+from serialwatch.cli.errors import CliError
 from serialwatch.cli.main import SECTIONS, run_cli
 from serialwatch.cli.main import cli as cli_group
 from serialwatch.config import run_dir
@@ -85,6 +86,10 @@ def test_a_bound_that_nobody_comes_near_is_no_part_of_the_help(cli: Cli) -> None
         (("logs", "dut1", "-E", "--grep", "("), "not a regular expression"),
         (("logs", "dut1:5"), "must be a port, or lines of one such as"),
         (("logs", "dut1:L5", "-f"), "-f has no end"),
+        (("logs", "dut1", "-f", "--boot", "1"), "of all boots only --boot 0 fits"),
+        (("logs", "dut1", "--grep", ""), "--grep is empty"),
+        (("logs", "dut1", "--marker", ""), "--marker is empty"),
+        (("release", "dut1", "--"), "no COMMAND is behind --"),
         (("incidents", "mute", "1", "--for", "x"), "--for: 'x' is no length of time"),
         (("send", "dut1", "--hex", "0"), "not pairs of hex digits"),
         (("rules", "explain", "linux.opps"), "did you mean linux.oops"),
@@ -216,6 +221,49 @@ def test_a_socket_that_nobody_serves_any_more_does_not_hide_the_systems(
         left_behind.listen()
         assert find_daemon(None).path == own
         assert find_daemon("named").path == Path("named")
+
+
+def listen_as_a_stranger(sock: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listen as another user than the one whom the code under test takes itself for."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(12345)
+    try:
+        sock.listen()
+    finally:
+        if is_root:
+            os.seteuid(0)
+    monkeypatch.setattr("os.geteuid", lambda: 1001)
+
+
+def test_what_a_stranger_serves_in_the_users_place_is_told_and_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, system = tmp_path / "own", tmp_path / "system"
+    monkeypatch.setattr(client, "socket_places", lambda *_: [own, system])
+    with socket.socket(socket.AF_UNIX) as strangers:
+        strangers.bind(str(own))
+        listen_as_a_stranger(strangers, monkeypatch)
+
+        assert find_daemon(None).path == system
+        assert f"{own}: not used: uid " in capsys.readouterr().err
+        assert find_daemon(None, is_quiet=True).path == system
+        assert capsys.readouterr().err == ""
+        assert find_daemon(str(own)).path == own  # whoever names it has looked
+
+
+def test_a_stranger_who_takes_the_users_place_meanwhile_hears_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = Daemon(tmp_path / "own", owner=1001)
+    with socket.socket(socket.AF_UNIX) as strangers:
+        strangers.bind(str(daemon.path))
+        listen_as_a_stranger(strangers, monkeypatch)
+
+        with pytest.raises(CliError, match="it is not a daemon of yours"):
+            daemon.post("/v1/ports/dut1/send", {"text": "secret"})
+        with strangers.accept()[0] as heard:
+            assert heard.recv(100) == b""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")

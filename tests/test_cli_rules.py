@@ -222,6 +222,26 @@ def test_a_wrong_configuration_is_told_line_by_line(tmp_path: Path, cli: Cli) ->
     assert cli("config", "show", str(path)).code == 2
 
 
+@pytest.mark.parametrize(
+    ("device", "told"),
+    [
+        ("command:nosuchprog -x", "'nosuchprog': no such program"),
+        ("command:sh -c 'a", "not a command: No closing quotation"),
+        ("replay:/nonexistent", "'/nonexistent': no such file"),
+        ("replay:/etc/passwd?foo=1", "unknown option 'foo' (known: bit_rate, loop)"),
+    ],
+)
+def test_a_device_that_can_never_be_opened_is_told(
+    tmp_path: Path, cli: Cli, device: str, told: str
+) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text(f'[port.a]\ndevice = "{device}"\n[port.b]\ndevice = "command:sh -c true"\n')
+    result = cli("config", "check", str(path))
+
+    assert (result.code, result.err.count('port "')) == (2, 1)
+    assert f'x.toml:2: port "a": {device}: {told}' in result.err
+
+
 def test_what_is_shown_is_a_configuration_that_means_the_same(tmp_path: Path, cli: Cli) -> None:
     path = tmp_path / "sw.toml"
     path.write_text(

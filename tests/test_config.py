@@ -267,6 +267,15 @@ def test_a_users_own_daemon_uses_the_users_folders(monkeypatch: pytest.MonkeyPat
         ('[agent]\nskill_versions = {"a b" = "1.0.0"}\n', "must be the name of a skill"),
         ('[api]\nlisten = "127.0.0.1:99999"\n', "api.listen must be HOST:PORT such as"),
         ('[api]\ntoken_file = "/does/not/exist"\n', "/does/not/exist: no such file"),
+        ('[agent]\nbase_url = "localhost:11434"\nmodel = "x"\n', ":2: agent.base_url must be an address such as"),
+        ('[agent]\nbase_url = "ftp://x/v1"\nmodel = "x"\n', "not 'ftp://x/v1'"),
+        ('[daemon]\nstate_dir = "state"\n', ":2: daemon.state_dir: must be a path from / on, not 'state'"),
+        ('[port.serialwatch]\ndevice = "/x"\n', "port name 'serialwatch' is taken: faults of"),
+        ('[daemon]\nrun_dir = "~/run"\n', ":2: daemon.run_dir: must be a path from / on, not '~/run'"),
+        ('[port.a]\ndevice = "/x"\nreset = [{}, {ms = 100}]\n', ':3: port "a": reset: no step of it sets'),
+        ('[port.a]\ndevice = "tty:/dev/ttyUSB0"\n', "may be another board after a reboot"),
+        ('[port.a]\ndevice = "/dev//ttyACM0"\n', "may be another board after a reboot"),
+        ('[port.a]\ndevice = "/dev/s/x"\n[port.b]\ndevice = "tty:/dev/s//x"\n', 'is already port "a"'),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_words(tmp_path: Path, text: str, told: str) -> None:

@@ -143,6 +143,18 @@ async def test_the_tables_are_made_and_the_file_reads_by_itself(db: Database, pa
         assert other.execute("PRAGMA auto_vacuum").fetchone() == (2,)
 
 
+async def test_only_owner_and_group_can_read_it(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        db = sqlite_file.open_file(tmp_path / "sw.db")
+    finally:
+        os.umask(before)
+    modes = {each.name: each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}
+    db.close()
+
+    assert modes == {"sw.db": 0o640, "sw.db-wal": 0o640, "sw.db-shm": 0o640}
+
+
 async def test_what_a_job_raises_undoes_it_and_reaches_its_caller(db: Database) -> None:
     def job(conn: sqlite_utils.Database) -> None:
         add("one")(conn)

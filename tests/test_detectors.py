@@ -517,6 +517,12 @@ def test_a_fault_explains_the_silence_behind_it() -> None:
     assert bench.waits(600).hits("link.silence") == []
 
 
+def test_a_fault_that_a_board_got_over_explains_no_silence() -> None:
+    bench = Bench().talks(150).says("Kernel panic - not syncing: x").talks(90, every_s=2.0)
+
+    assert len(bench.waits(600).hits("link.silence")) == 1
+
+
 def test_a_port_that_is_gone_is_not_silent() -> None:
     bench = Bench().talks(150)
     bench.watch.lost(bench.now)

@@ -1,8 +1,10 @@
 """Incidents while the daemon runs: what is stored, and when."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 from serialwatch.metrics import Metrics
@@ -84,3 +86,19 @@ async def test_without_earlier_numbers_new_ones_meet_none_of_them(bench: Bench) 
         await bench.db.run(lambda d: d.execute("SELECT id FROM incidents").fetchone()[0])
         == incident.id
     )
+
+
+async def test_the_journal_tells_once_that_an_open_incident_got_worse(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    bench.faults.found([replace(hit(6, "uboot.env_bad_crc"), severity="warning")])
+    panic = replace(hit(9, "linux.panic"), mono_ns=2 * 10**9)
+    bench.faults.found([panic, replace(panic, seq=11), replace(panic, seq=12)])
+    bench.faults.changed(bench.faults.incidents.tick(20 * 10**9, 10**18))
+
+    told = [r.getMessage().partition(" incident ")[2] for r in caplog.records if "now" in r.msg]
+    (incident,) = bench.faults.incidents.open()
+    assert told == [
+        f"{incident.id} is now linux.panic, critical, at L9; it was uboot.env_bad_crc, warning"
+    ]

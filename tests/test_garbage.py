@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from own_streams import STREAMS
+from own_streams import LOGS, STREAMS
 from serialwatch.bundled import bundled_dir
 from serialwatch.lines import Splitter
 from serialwatch.records import Finding, Hit, Lines
@@ -382,3 +382,39 @@ def test_plain_and_coloured_text_needs_no_closer_look() -> None:
 
     assert is_plain(text, text)
     assert is_plain(colours, strip_escapes(colours))
+
+
+@pytest.mark.parametrize(("sent_at", "family"), [(230400, "uboot"), (460800, "linux")])
+def test_a_wrong_rate_whose_lines_look_like_text_by_chance_is_no_noise(
+    sent_at: int, family: str
+) -> None:
+    text = b"".join(p.read_bytes() for p in sorted((LOGS / family).glob("*.log"))[:3])
+    data = text.replace(b"\n", b"\r\n")[:12_000]
+    port = Port().gets(bytes(Wire(data, sent_at, 0.002).sampled(115200)), for_s=4)
+
+    assert port.told() == [("link.baud_mismatch", str(sent_at))]
+
+
+def test_noise_says_that_good_lines_are_between_only_if_there_are() -> None:
+    rng = random.Random(8)
+    good = b"pump: water level is good, next look in a minute\r\n"
+    noise = [rng.randbytes(30).replace(b"\n", b"x") + b"\r\n" for _ in range(40)]
+    with_text = Port().gets(b"".join(line + good for line in noise[:16]), for_s=4)
+
+    assert "with good lines in between" in with_text.hits()[0].title
+    assert all("good lines" not in h.title for h in Port().gets(b"".join(noise), for_s=4).hits())
+
+
+def test_the_rom_of_an_esp8266_is_not_taken_for_a_faster_sender() -> None:
+    for size in (120, 240, 480):
+        sent = (ESP8266_ROM * 4)[:size]
+        named = guess(bytes(Wire(sent, 74880, 0.003).sampled(115200)), 115200)
+        assert (named.bit_rate, named.other) in ((74880, None), (74880, 57600))
+
+
+def test_a_rate_is_at_most_or_at_least_what_is_told_where_more_cannot_be_seen() -> None:
+    slow = guess(bytes(400), 921600)
+    fast = Port(57600).gets(wrong(460800, 57600, 12_000)[:1000], for_s=4).hits()[0].title
+
+    assert (slow.bit_rate, slow.other, slow.is_at_most) == (9600, 74880, True)
+    assert fast.endswith("it seems to talk at 460800 bit/s or more, the port reads at 57600")

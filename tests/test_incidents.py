@@ -399,6 +399,29 @@ def test_a_repeated_warning_does_not_hide_a_new_fault() -> None:
     assert whats(changes) == ["opened"]
 
 
+def test_a_warning_of_each_boot_brings_no_fault_of_a_later_one_into_an_old_incident() -> None:
+    incidents = Incidents(1)
+    incidents.found(hit(0, "uboot.env_default", severity="warning"))
+    incidents.found(hit(1, "linux.ext4_error", severity="error"))
+    run(incidents, 1, 180)
+    incidents.found(hit(180, "uboot.env_default", severity="warning", boot=2))
+    incidents.found(hit(181, "linux.oom", severity="error", boot=2))
+
+    first, second = incidents.open()
+    assert [h.count for h in first.hits] == [1, 2]
+    assert (second.trigger, second.boot) == ("linux.oom", 2)
+
+
+def test_a_fault_of_each_boot_hides_no_other_kind_of_fault_in_a_later_one() -> None:
+    incidents = Incidents(1)
+    incidents.found(hit(0, "linux.ext4_error", severity="error"))
+    run(incidents, 1, 180)
+    incidents.found(hit(180, "linux.ext4_error", severity="error", boot=2))
+    incidents.found(hit(181, "linux.oom", severity="error", boot=2))
+
+    assert [i.trigger for i in incidents.open()] == ["linux.ext4_error", "linux.oom"]
+
+
 def test_a_resolved_fault_that_comes_again_is_a_new_incident() -> None:
     incidents = Incidents(1)
     incidents.found(hit(0))
@@ -1099,3 +1122,73 @@ def test_whatever_comes_counts_add_up_and_every_change_is_told() -> None:
             i.id: i for i in stand.values() if i.state != "resolved"
         }
         assert [i.id for i in stand.values()] == sorted(stand)
+
+
+# What leads
+
+
+MMC_PANIC = ("linux.mmc_error", "boot.*")
+
+
+@pytest.mark.parametrize(
+    ("lesser", "leads"),
+    [
+        (["systemd.unit_failed"], "linux.panic"),
+        (["linux.mmc_error"], "linux.mmc_error"),
+        (["linux.can_bus_off", "linux.mmc_error"], "linux.mmc_error"),
+        (["linux.can_bus_off", "systemd.unit_failed"], "linux.panic"),
+        (["boot.storage"], "boot.storage"),
+    ],
+)
+def test_a_crash_leads_unless_what_came_before_is_known_to_lead_to_it(
+    lesser: list[str], leads: str
+) -> None:
+    incidents = Incidents(1)
+    for at, trigger in enumerate(lesser, 1):
+        incidents.found(hit(at / 10, trigger, at, severity="error"))
+    incidents.found(hit(0.9, "linux.panic", 9, continues=True, led_by=MMC_PANIC))
+
+    incident = only(incidents)
+    assert (incident.trigger, incident.severity) == (leads, "critical")
+    assert incident.opened_utc_ns == UTC + S // 10
+    assert (
+        incident.fault_utc_ns == next(h for h in incident.hits if h.trigger == leads).first_utc_ns
+    )
+    first = incident.first_sign
+    assert (first and first.trigger) == (lesser[0] if leads != lesser[0] else None)
+
+
+def test_a_crash_leads_over_another_that_came_later_and_what_is_critical_over_it() -> None:
+    incidents = Incidents(1)
+    incidents.found(hit(0, "user.segfault", 1, severity="error"))
+    incidents.found(hit(0.1, "linux.oops", 2, led_by=()))
+    incidents.found(hit(0.2, "linux.panic", 3, continues=True, led_by=()))
+    assert only(incidents).trigger == "linux.oops"
+
+    incidents = Incidents(1)
+    incidents.found(hit(0, "linux.too_hot", 1))
+    incidents.found(hit(0.1, "linux.oops", 2, continues=True, led_by=()))
+    assert only(incidents).trigger == "linux.too_hot"
+
+
+def test_a_crash_long_after_a_lesser_fault_goes_on_with_it_only_if_that_may_lead_to_it() -> None:
+    for trigger, number in (("linux.mmc_error", 1), ("linux.can_bus_off", 2)):
+        incidents = Incidents(1)
+        incidents.found(hit(0, trigger, 1, severity="error"))
+        run(incidents, 0, 9)
+        incidents.found(hit(10, "linux.panic", 9, continues=True, led_by=MMC_PANIC))
+        assert len(incidents.open()) == number
+
+
+def test_that_it_is_worse_or_has_another_lead_is_told_once() -> None:
+    incidents = Incidents(1)
+    changes = incidents.found(hit(0, "uboot.env", 1, severity="warning"))
+    changes += incidents.found(hit(0.2, "systemd.unit_failed", 2, severity="error"))
+    for at in range(3, 12):
+        changes += incidents.found(hit(at / 10, "linux.panic", at, led_by=()))
+        changes += tick(incidents, at / 10)
+    changes += run(incidents, 2, 9)
+
+    told = [(c.was.trigger, c.was.severity, c.incident.trigger) for c in changes if c.was]
+    assert told[0] == ("uboot.env", "warning", "systemd.unit_failed")
+    assert told[1:] == [("systemd.unit_failed", "error", "linux.panic")]

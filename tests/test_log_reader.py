@@ -166,6 +166,61 @@ def test_a_view_shows_what_is_new_after_refresh(log: Log) -> None:
     assert view.bounds() == (1, 3)
 
 
+def small_file(folder: Path, seq: int, data: bytes = b"up\n") -> None:
+    name = f"20260622T0358{seq % 60:02d}Z-{seq:012d}"
+    (folder / f"{name}.log").write_bytes(data)
+    (folder / f"{name}.idx").touch()
+
+
+def test_a_quiet_log_of_many_files_is_not_looked_through_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seq in range(1, 50):
+        small_file(tmp_path, seq)
+    os.utime(tmp_path, (1, 1))  # that no file came was so long ago
+    view = PortLog(tmp_path, "dut1")
+    looked_at: list[str] = []
+    real = os.stat
+    monkeypatch.setattr(os, "listdir", lambda path: pytest.fail("the folder is listed"))
+    monkeypatch.setattr(os, "stat", lambda path: looked_at.append(str(path)) or real(path))  # type: ignore[func-returns-value]
+
+    view.refresh()
+
+    assert 3 <= len(looked_at) <= 5
+    monkeypatch.undo()
+    small_file(tmp_path, 49, b"up\nand on\n")
+    view.refresh()
+    assert raws(view.lines(first=49)) == [(49, b"up"), (50, b"and on")]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_view_is_as_a_new_one_whatever_files_come_grow_and_go(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    view = PortLog(tmp_path, "dut1")
+    for turn in range(120):
+        seqs = [int(path.stem[-12:]) for path in log_files(tmp_path)]
+        match rng.choice(["new", "new", "empty", "grown", "gone", "oldest gone", "back"]):
+            case "new":
+                small_file(tmp_path, max(seqs, default=0) + 10)
+            case "empty":
+                small_file(tmp_path, max(seqs, default=0) + 10, b"")
+            case "grown" if seqs:
+                small_file(tmp_path, max(seqs), b"x\n" * rng.randrange(1, 9))
+            case "gone" if seqs:
+                log_files(tmp_path)[rng.randrange(len(seqs))].unlink()
+            case "oldest gone" if seqs:
+                log_files(tmp_path)[0].unlink()
+            case "back":
+                small_file(tmp_path, rng.randrange(1, max(seqs, default=0) + 2))
+        if rng.random() < 0.5:
+            os.utime(tmp_path, ns=(turn + 1, turn + 1))
+        if rng.random() < 0.6:
+            view.refresh()
+            fresh = PortLog(tmp_path, "dut1")
+            assert view.bounds() == fresh.bounds()
+            assert raws(view.lines()) == raws(fresh.lines())
+
+
 async def test_it_reads_while_the_writer_writes(tmp_path: Path) -> None:
     feed = Feed()
     writer = LogWriter(tmp_path, lambda port, problem: None, rotate_bytes=30_000)

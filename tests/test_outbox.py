@@ -51,6 +51,20 @@ async def test_keys_that_arrive_nowhere_hold_the_others_up_but_no_command() -> N
     )
 
 
+async def test_keys_behind_a_refusal_wait_until_the_daemon_asks_for_it() -> None:
+    outbox = Outbox()
+    outbox.put(b"rest of a paste")
+
+    assert outbox.drop_keys(until=2) == 15
+    outbox.put(b"new")
+    outbox.put('{"break":0.25}')
+    assert await within_s(5, outbox.take()) == '{"break":0.25}'
+    outbox.asked(1)
+    assert outbox.is_held_up
+    outbox.asked(2)
+    assert await within_s(5, outbox.take()) == b"new"
+
+
 async def test_two_commands_that_go_ahead_keep_their_order() -> None:
     outbox = Outbox()
     outbox.put(b"x" * (MAX_UNDERWAY + 1))

@@ -11,7 +11,7 @@ import sys
 import termios
 import tty
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -376,6 +376,33 @@ async def test_what_cannot_be_written_now_is_dropped(tmp_path: Path, why: str) -
             await offered.board.has(b"sent")
 
     assert offered.board.got == b"sent"
+
+
+async def test_what_follows_a_hole_in_a_text_is_dropped_until_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serialwatch.service.port_ttys.QUIET_S", 60.0)
+    async with offering(tmp_path) as offered:
+        offered.board.problem = BenchError("failed", "1 of 6 bytes were taken in 5 s", sent=1)
+        port = offered.ttys._ports["dut1"]
+        with ExitStack() as programs:
+            pasting = programs.enter_context(offered.opened())
+            await offered.is_open(1)
+            other = programs.enter_context(offered.opened())
+            await offered.is_open(2)
+            os.write(pasting, b"set a ")
+            await until(lambda: port.dropped_bytes == 5)
+            offered.board.problem = None
+            os.write(pasting, b"1; run a\r")
+            await until(lambda: port.dropped_bytes == 5 + 9)
+            os.write(other, b"typed elsewhere")
+            await offered.board.has(b"typed elsewhere")
+            ((pair, (_, end_s)),) = port.deaf.items()
+            port.deaf[pair] = 0.0, end_s  # as if nothing had come for so long
+            os.write(pasting, b" typed later")
+            await offered.board.has(b"later")
+
+    assert offered.board.got == b"typed elsewhere typed later"
 
 
 async def test_a_break_and_another_bit_rate_change_nothing(tmp_path: Path) -> None:

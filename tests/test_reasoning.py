@@ -14,6 +14,7 @@ from bench_analysis import get_ready
 from serialwatch.agent.knowledge import load_knowledge
 from serialwatch.agent.offline.resets import meaning_of
 from serialwatch.bundled import bundled_dir
+from serialwatch.incidents.open_incident import is_any
 from serialwatch.records import Conclusion, Report
 from serialwatch.triggers.rules import load_rules
 
@@ -408,3 +409,19 @@ def test_signs_in_pages_name_rules_that_exist() -> None:
     assert len(named) > 100
     assert {(page, rule) for page, rule in named if rule not in known} == set()
     assert {(page, rule) for page, rule in named if page == rule.replace(".", "/")} == set()
+
+
+def test_a_crash_is_led_by_rules_that_exist_and_by_what_its_page_knows() -> None:
+    rules = load_rules([bundled_dir("config/rules")])
+    every = (*rules.rules, *rules.detectors)
+    known = {x for each in every for x in (each.id, f"{each.id.partition('.')[0]}.*", "*")}
+    errors = {rule.id for rule in rules.rules if rule.severity == "error"}
+    pages = load_knowledge([bundled_dir("config/knowledge")])
+    for rule in rules.rules:
+        if rule.leads_after is None:
+            continue
+        assert set(rule.leads_after) <= known, rule.id
+        page = pages.get(rule.knowledge)
+        causes = [r for c in page.causes for r in c.rules] if page else []
+        missing = [r for r in causes if r in errors and not is_any(r, rule.leads_after)]
+        assert missing == [], rule.id

@@ -12,7 +12,9 @@ from serialwatch.redraws import AUTO_CR_AFTER, FIRST_LINES, LOOK_AFTER
 
 BOOT = b"U-Boot SPL 2023.01 (Jun 22 2026)\rTrying to boot from MMC1\rFailed to load image\rhang\r"
 KERNEL = b"".join(b"[    0.%06d] CPU%d: failed to come online\r" % (n * 731, n) for n in range(4))
+CODES = b"ROM:3b1c09af\rBFV:0142500d\rLCV:02108421\rROM:3b1c09af\rBFV:0142500d\rLCV:02108421\r"
 DRAWN_AGAIN = {
+    "names of numbers": b"".join(b"\rsent:%d lost:%d rate:%dk" % (n, n, n) for n in range(40)),
     "countdown": b"\r".join(b"Hit any key to stop autoboot: %d" % n for n in range(9, 0, -1)),
     "hashes": b"".join(b"\rLoading: " + b"#" * n + b" %d KiB/s" % n for n in range(40)),
     "spinner": b"".join(b"\r%c waiting for link" % b"-\\|/"[n % 4] for n in range(60)),
@@ -62,7 +64,7 @@ def test_a_line_that_is_drawn_again_ends_no_lines(name: str, before: bytes) -> N
     assert turns([before + drawn + b"\r\nready\r\n" + drawn]) == []
 
 
-@pytest.mark.parametrize("lines", [BOOT, KERNEL])
+@pytest.mark.parametrize("lines", [BOOT, KERNEL, CODES])
 def test_a_console_of_crs_is_known_when_it_has_said_three_different_things(lines: bytes) -> None:
     third = len(b"\r".join(lines.split(b"\r")[:FIRST_LINES])) + 1
 

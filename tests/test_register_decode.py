@@ -71,6 +71,7 @@ def decoder() -> Iterator[ModuleType]:
             "not the culprit",
         ),
         ("ERROR:   TEE-CORE:  fsr 0x00000805  ttbr0 0x7df6203a", "fsr", 0x805, "A write"),
+        ("CFSR    0x00008200", "cfsr", 0x8200, "BFAR"),
         ("CFSR: 00010000", "cfsr", 0x10000, "An undefined instruction."),
         ("arm_hardfault:  CFSR: 00010000 HFSR: 40000000", "hfsr", 0x40000000, "escalated"),
         ("041088 ICSR:0x004220b3 HFSR:0x40000000 CFSR:0x02000000", "cfsr", 0x2000000, "by zero"),

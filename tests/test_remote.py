@@ -243,7 +243,8 @@ async def test_rfc2217_sets_the_bit_rate_and_tells_what_its_server_does_not_do(
 class FakeServer:
     """Agrees to everything, and keeps what it was asked."""
 
-    def __init__(self, server: socket.socket, deaf_to: bytes = b"") -> None:
+    def __init__(self, server: socket.socket, deaf_to: bytes = b"", *, greets: bool = True) -> None:
+        self._greets = greets
         self.settings: list[bytes] = []  # of COM-PORT-OPTION
         self._deaf_to = deaf_to
         self._conn: socket.socket
@@ -269,6 +270,8 @@ class FakeServer:
     def _serve(self) -> None:
         conn, _ = self._server.accept()
         self._conn = conn
+        if self._greets:
+            conn.sendall(b"\xff\xfd\x2c\xff\xfb\x2c")
         yes = {b"\xfb": b"\xfd", b"\xfd": b"\xfb"}  # WILL: DO, DO: WILL
 
         def option(command: bytes, what: bytes) -> None:
@@ -374,22 +377,48 @@ async def test_closing_rfc2217_waits_for_nothing_but_the_end_of_its_reader(
     assert slept_s == []
 
 
-async def test_a_raw_server_is_not_taken_for_one_of_rfc2217(
+async def test_a_raw_server_is_not_taken_for_one_of_rfc2217_and_its_board_gets_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = rfc2217_module.Serial.from_url
+    monkeypatch.setattr(rfc2217_module, "GREETING_S", 0.1)
+    got: list[bytes] = []
 
-    def hasty(self: object, address: str) -> object:
-        found = real(self, address)
-        self._network_timeout = 0.2  # type: ignore[attr-defined]
-        return found
+    def board(server: socket.socket) -> None:
+        conn, _ = server.accept()
+        with conn:
+            conn.settimeout(5)
+            conn.sendall(b"Hit any key to stop autoboot: 2 \xff\xff")
+            while data := conn.recv(65536):
+                got.append(data)
 
-    monkeypatch.setattr(rfc2217_module.RemoteSerial, "from_url", hasty, raising=False)
     with listening() as server:
+        thread = threading.Thread(target=board, args=(server,))
+        thread.start()
         exc = await refused(url(server, "rfc2217"))
+        thread.join()
 
+    assert got == []
     assert exc.kind == "broken"
     assert "does not speak RFC 2217 (a raw port is socket://" in exc.problem
+
+
+@pytest.mark.parametrize("suffix", ["", "?ask=1"])
+async def test_a_server_that_waits_to_be_asked_is_asked_if_that_was_wished(
+    suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rfc2217_module, "GREETING_S", 0.1)
+    with listening() as server:
+        fake = FakeServer(server, greets=False)
+        address = url(server, "rfc2217") + suffix
+        if suffix:
+            async with opened(address) as made:
+                made.port.close()
+                await within_s(20, made.port.wait_closed())
+        else:
+            await refused(address)
+        fake.end()
+
+    assert bool(fake.settings) is bool(suffix)
 
 
 # Why there is no connection

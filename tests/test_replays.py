@@ -2,17 +2,22 @@ from __future__ import annotations
 
 import pytest
 
+from serialwatch.records import Lines
 from serialwatch.triggers.recent import Recent
 from serialwatch.triggers.replays import Replays, copied
 
 LISTED = b"Jun 22 03:58:12 board kernel: Oops"
 
 
+def lines_of(first_seq: int, text: bytes) -> Lines:
+    return Lines(first_seq, text.count(b"\n"), text, 0, 0)
+
+
 def recent_of(*lines: bytes) -> tuple[Recent, int]:
     """Return the lines as one chunk, and the offset of the last."""
     recent = Recent()
     text = b"".join(line + b"\n" for line in lines)
-    recent.fed(1, text)
+    recent.fed(lines_of(1, text), text)
     return recent, len(text) - len(lines[-1]) - 1
 
 
@@ -57,10 +62,11 @@ def test_a_log_that_is_followed_is_news(command: bytes) -> None:
 def test_a_long_listing_is_one_however_it_comes_in() -> None:
     recent = Recent()
     replays = Replays(recent)
-    recent.fed(1, b"# cat /var/log/messages\n")
+    asked_by = b"# cat /var/log/messages\n"
+    recent.fed(lines_of(1, asked_by), asked_by)
     asked = []
     for seq in range(2, 5000):
-        recent.fed(seq, LISTED + b"\n")
+        recent.fed(lines_of(seq, LISTED + b"\n"), LISTED + b"\n")
         asked += [replays.is_listed(LISTED, seq, 0)]
 
     assert all(asked)
@@ -120,11 +126,12 @@ def test_behind_the_record_and_its_prompt_a_panic_is_news() -> None:
 
 def test_a_record_may_come_in_many_chunks() -> None:
     recent = Recent()
-    recent.fed(1, b"hello\n" + CAT + b"\n")
+    first = b"hello\n" + CAT + b"\n"
+    recent.fed(lines_of(1, first), first)
     for seq in range(3, 9):
-        recent.fed(seq, PANIC + b"\n")
+        recent.fed(lines_of(seq, PANIC + b"\n"), PANIC + b"\n")
         assert recent.is_replay(PANIC, 0)
-    recent.fed(9, b"root@board:~# \n")
-    recent.fed(10, PANIC + b"\n")
+    recent.fed(lines_of(9, b"root@board:~# \n"), b"root@board:~# \n")
+    recent.fed(lines_of(10, PANIC + b"\n"), PANIC + b"\n")
 
     assert not recent.is_replay(PANIC, 0)

@@ -29,6 +29,9 @@ def span_s(*lines: str) -> float:
     ("first", "second"),
     [
         ("[    1.250000] a", "[   41.250000] b"),
+        ("[Jun22 03:58] a", "[ +40.000000] b"),
+        ("[    1.250000] a", "[  \n 41.250000] b"),
+        ("[    1.250000] a\r", "[   4\r\n1.250000] b\r"),
         ("[   59.250000][    T1] a", "[   99.250000][    C0] b"),
         ("<6>[    1.250000] a", "<3>[   41.250000] b"),
         ("\x1b[32m[    1.250000] \x1b[0ma", "\x1b[32m[   41.250000] \x1b[0mb"),
@@ -199,3 +202,16 @@ def test_what_stands_before_a_kernel_stamp_is_cut_off_where_it_matters() -> None
     )
     assert kernel_stamps_first(view, []) is view
     assert kernel_stamps_first(logged, [len(logged) - 1]) is logged
+
+
+def test_a_piece_knows_when_it_began() -> None:
+    clock = LogClock()
+    stamps = (10.1, 11.0, 11.9, 12.8, 14.3, 20.0)
+    text = b"".join(b"[%12.6f] a\n" % stamp for stamp in stamps)
+    clock.look(text)
+    pieces = [
+        ((clock.begun_ns - S) / S, (at - S) / S, piece.count(b"\n"))
+        for piece, at in clock.passed(text, is_exact=False)
+    ]
+
+    assert pieces == [(0.0, 0.9, 3), (2.7, 4.2, 2), (9.9, 9.9, 1)]

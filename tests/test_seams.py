@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
+from disguises import OTHER_STAMPS, STAMPS, START
 from serialwatch.bundled import bundled_dir
 from serialwatch.records import Boot, Finding, Hit, Lines
 from serialwatch.triggers.matcher import Matcher
@@ -221,3 +224,83 @@ def test_a_space_that_was_torn_off_is_no_line_between_a_command_and_its_answer(
     text = b"".join(prefix + line + b"\n" for line in lines)
 
     assert not any(isinstance(f, Boot) for f in found(matcher, text * 3))
+
+
+@pytest.mark.parametrize("name", [*STAMPS, *OTHER_STAMPS])
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_line_torn_by_a_logger_is_one_whatever_its_stamps_are(
+    matcher: Matcher, name: str, is_cut: bool
+) -> None:
+    stamp = {**STAMPS, **OTHER_STAMPS}[name]
+    texts = (b"hello world: all is well", b"Kernel panic - not sync", b"ing: Fatal exception")
+    lines = [
+        stamp(START + timedelta(seconds=number)) + text + b"\n" for number, text in enumerate(texts)
+    ]
+
+    assert errors(found(matcher, *(lines if is_cut else [b"".join(lines)]))) == [("linux.panic", 2)]
+
+
+@pytest.mark.parametrize("stamp", [b"12:00:01 ", b"[12:00:01.123] ", SYSLOG])
+@pytest.mark.parametrize("halves", [(b"ing: Fatal",), (b"i", b"ng: Fatal")])
+def test_where_the_board_writes_the_time_the_second_half_has_none(
+    matcher: Matcher, stamp: bytes, halves: tuple[bytes, ...]
+) -> None:
+    lines = (stamp + b"hello", stamp + b"Kernel panic - not sync", *halves, stamp + b"bye")
+
+    assert errors(found(matcher, b"\n".join((*lines, b"")))) == [("linux.panic", 2)]
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_logger_may_say_something_before_it_logs(matcher: Matcher, is_cut: bool) -> None:
+    texts = (b"hello", b"all is well", b"Kernel panic - not sync", b"ing: Fatal exception")
+    lines = [b"Welcome to minicom 2.9\n", *(PUTTY + text + b"\n" for text in texts)]
+
+    assert errors(found(matcher, *(lines if is_cut else [b"".join(lines)]))) == [("linux.panic", 4)]
+
+
+@pytest.mark.parametrize(
+    ("halves", "trigger"),
+    [
+        ((b"Kernel \x1b", b"[0mpanic - not syncing: x"), "linux.panic"),
+        ((b"Kernel \x1b[0;1", b"mpanic - not syncing: x"), "linux.panic"),
+        ((b"Kernel pan\x1b[", b"0mic - not syn", b"cing: x"), "linux.panic"),
+        ((b"!!!", b"!!!!!!! Excep", b"tion  !!!!!!!!!!"), "alios.exception"),
+        ((b"H", b"AL", b"_SD_Init failed"), "stm32.hal_failed"),
+        ((b"[  440.118001] md/r", b"aid1:m", b"d2: Disk failure on sdb3, disabling device."), "linux.raid_fail"),
+        ((b"*", b"*", b"* FATAL ***", b"fatal source: 9 (RTEMS_FATAL_SOURCE_EXCEPTION)"), "rtems.fatal"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("prefix", [b"", PUTTY])
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_line_may_be_torn_in_an_escape_or_a_row_of_marks_or_into_single_letters(
+    matcher: Matcher, halves: tuple[bytes, ...], trigger: str, prefix: bytes, is_cut: bool
+) -> None:
+    lines = [prefix + text + b"\n" for text in (b"app: all is well", *halves)]
+    told = errors(found(matcher, *(lines if is_cut else [b"".join(lines)])))
+
+    assert (trigger, 2) in told
+
+
+def test_a_ruler_above_a_torn_line_is_no_part_of_it(matcher: Matcher) -> None:
+    text = b"hello\n!!!\n!!!!!!!!!! Excep\ntion  !!!!!!!!!!\n"
+
+    assert errors(found(matcher, text)) == [("alios.exception", 3)]
+
+
+@pytest.mark.parametrize(
+    ("before", "boots"), [(b"SYS: ----", [2]), (b"a line without a tag", []), (b"", [])]
+)
+def test_a_line_that_lacks_the_tag_of_all_others_may_go_on_from_one(
+    matcher: Matcher, before: bytes, boots: list[int]
+) -> None:
+    text = before + b"\nSYS: Cr\nazyflie 2.1 is up and running!\nSYS: Build 6\n"
+
+    assert [f.seq for f in found(matcher, text) if isinstance(f, Boot)] == boots
+
+
+def test_a_line_in_pieces_is_as_old_as_its_first_one(matcher: Matcher) -> None:
+    watch = PortWatch("dut1", matcher, WatchOptions(is_saved=True))
+    out = watch.fed(Lines(1, 1, b"Kernel panic - not sync\n", 5 * S, 5 * S))
+    out += watch.fed(Lines(2, 1, b"ing: Fatal exception\n", 6 * S, 6 * S)) + watch.lost(20 * S)
+
+    assert [f.mono_ns for f in out if isinstance(f, Hit) and f.trigger == "linux.panic"] == [5 * S]

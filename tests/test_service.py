@@ -415,17 +415,40 @@ def test_a_device_without_modem_lines_is_not_reset_by_them(tmp_path: Path) -> No
         assert daemon.rows("SELECT 1 FROM markers") == []
 
 
+RESET = """#!{python} -IS
+import os, socket, time
+open("{folder}/was-reset", "w").close()
+program = os.getpid()
+if not os.fork():  # goes on when that has ended, and would like to type
+    while os.getppid() == program:
+        time.sleep(0.01)
+    daemon = socket.socket(socket.AF_UNIX)
+    daemon.connect("{folder}/run/serialwatch.sock")
+    body = b'{{"text": "rm -rf /"}}'
+    daemon.sendall(b"POST /v1/ports/dut1/send HTTP/1.1\\r\\nHost: localhost\\r\\n"
+                   b"Content-Length: %d\\r\\n\\r\\n" % len(body) + body)
+    with open("{folder}/new", "wb") as told:
+        told.write(daemon.recv(100))
+    os.rename("{folder}/new", "{folder}/told")
+"""
+
+
 def test_a_reset_runs_what_the_configuration_says_and_is_marked(
     cable: Cable, tmp_path: Path
 ) -> None:
-    extra = f'reset = {{command = ["touch", "{tmp_path}/was-reset"]}}\n'
+    program = tmp_path / "reset"
+    program.write_text(RESET.format(python=sys.executable, folder=tmp_path))
+    program.chmod(0o755)
+    extra = f'reset = {{command = ["{program}"]}}\n'
     with running(tmp_path, {"dut1": str(cable.path)}, extra) as daemon:
         daemon.wait_for(lambda: daemon.get("/v1/ports")["ports"][0]["state"] == "up", "port")
         status, body = daemon.post("/v1/ports/dut1/reset")
         daemon.wait_for(lambda: daemon.rows("SELECT 1 FROM markers"), "marker")
 
-        assert (status, body["how"]) == (200, "ran touch")
+        assert (status, body["how"]) == (200, f"ran {program}")
         assert (tmp_path / "was-reset").exists()
+        answer = daemon.wait_for(lambda: (tmp_path / "told").read_bytes(), "an answer")
+        assert answer.startswith(b"HTTP/1.1 403 ")
         assert daemon.rows("SELECT port, kind FROM markers") == [("dut1", "reset")]
     assert cable.received() == b""
 

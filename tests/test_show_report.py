@@ -21,6 +21,7 @@ from serialwatch.records import (
     Conclusion,
     Cost,
     Evidence,
+    HitCount,
     Hypothesis,
     Line,
     NextStep,
@@ -85,7 +86,7 @@ REPORT = Report(
 ABOUT = About(
     port="dut1",
     boot=6,
-    opened_utc_ns=T,
+    fault_utc_ns=T,
     boot_started_utc_ns=T - 15_120 * 10**9,
     outcome="rebooted",
     outcome_cause="commanded",
@@ -126,7 +127,7 @@ Conclusions
   2. The class in esr says data abort.   [L48212, knowledge uboot/sync_abort]
   3. dut2 shares the rail.   [dut2:L77]
 
-Outcome          the board rebooted (commanded)
+Outcome          the board rebooted (by software)
 Points to        an access to nothing
 Ruled out        noise on the line
 Not known        who typed the command: the port had no writer attached through serialwatch
@@ -359,3 +360,16 @@ def test_a_diff_tells_what_a_revision_added_and_took_back() -> None:
         "  nothing but what it cost"
     )
     assert list(changes(REPORT, REPORT)) == []
+
+
+def test_the_first_sign_is_told_beside_a_time_that_is_the_faults() -> None:
+    sign = HitCount(
+        "uboot.env_bad_crc", "warning", "specific", "U-Boot's environment is not valid",
+        27, 27, T - 1600 * MS, T - 1600 * MS, 1, (27,),
+    )  # fmt: skip
+    lines = plain(100, about=replace(ABOUT, first_sign=sign))
+    timeless = plain(100, about=About(port="dut1", first_sign=replace(sign, first_utc_ns=0)))
+
+    assert "03:58:12" in lines[0]
+    assert "First sign       1.6 s earlier, L27, U-Boot's environment is not valid" in lines
+    assert "First sign       L27, U-Boot's environment is not valid" in timeless

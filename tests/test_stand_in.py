@@ -63,6 +63,15 @@ from serialwatch.triggers.watch import PortWatch
             [" is down for good", r"(?:pump|bug) \d is dry"],
         ),
         (r"ab (?:\d|bad_seal_\d)? c", ["ab bad_seal_", r"ab (?:\d|) c"]),
+        # Nine words and what varies: Hyperscan took a second for them.
+        (
+            r"(?:a|b|c|d|e|f|g|h|i)ab? \d",
+            [r"(?:a|b|c|d)ab? \d", r"(?:e|f|g|h|i)ab? \d"],
+        ),
+        (r"(?:a|b|c|d|e|f|g|h|i)ab", [r"(?:a|b|c|d|e|f|g|h|i)ab"]),
+        # What may begin anywhere is not looked for before the first words.
+        (r"^[a-z][\w-]{2,9}: .{0,80}\bfailed\b.{0,9} -\d", [r"\bfailed\b[^\r\n]* -\d"]),
+        (r"^\w+ is \dx", [r"(?:^|[\r\]>, \t'\"])\w+ is \dx"]),
     ],
 )
 def test_a_piece_that_says_enough_stands_for_a_pattern(source: str, stand_ins: list[str]) -> None:

@@ -36,6 +36,8 @@ def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("10 min", "2026-06-22T07:50:00"),
         ("1d", "2026-06-21T08:00:00"),
         ("2w", "2026-06-08T08:00:00"),
+        ("1h30m", "2026-06-22T06:30:00"),
+        ("-2d04h ago", "2026-06-20T04:00:00"),
         ("today", "2026-06-21T22:00:00"),
         ("Yesterday", "2026-06-20T22:00:00"),
         ("03:58", "2026-06-22T01:58:00"),
@@ -57,7 +59,9 @@ def test_what_is_no_time_is_told_what_is_one(text: str) -> None:
         parse_when(text, NOW)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("30m", 1800), ("2h", 7200), ("1.5d", 129600)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30m", 1800), ("2h", 7200), ("1.5d", 129600), ("1h30m", 5400)]
+)
 def test_lengths_of_time_are_understood(text: str, seconds: float) -> None:
     assert parse_span(text) == seconds
 

@@ -146,7 +146,7 @@ def test_the_model_did_repeat_it(bench: Bench) -> None:
 @pytest.mark.parametrize("width", [None, 80, 200])
 def test_screens(bench: Bench, width: int | None) -> None:
     old, new = bench.reports[0], bench.reports[-1]
-    about = About(port="dut1", boot=1, opened_utc_ns=bench.incident.opened_utc_ns)
+    about = About(port="dut1", boot=1, fault_utc_ns=bench.incident.fault_utc_ns)
     around = read_stretches(stretches(new, 3), SavedLogs(bench.state))
     step = {
         "skill": "log-read",
@@ -202,7 +202,7 @@ def test_json_and_events(bench: Bench) -> None:
 
 def test_an_issue(bench: Bench) -> None:
     report = bench.reports[-1]
-    about = About(port="dut1", boot=1, opened_utc_ns=bench.incident.opened_utc_ns)
+    about = About(port="dut1", boot=1, fault_utc_ns=bench.incident.fault_utc_ns)
     for around in ([], read_stretches(stretches(report, 2), SavedLogs(bench.state))):
         text = report_markdown(report, about, NOW, around)
         assert_inert(text)

@@ -480,6 +480,16 @@ def test_ready_comes_once_a_boot_from_a_prompt_or_from_the_ports_own_pattern() -
     assert [f.seq for f in feed.lines("x", "app up") if isinstance(f, Ready)] == [2]
 
 
+def test_a_prompt_after_a_fault_tells_that_the_board_went_on() -> None:
+    feed = Feed(small())
+    feed.lines("ZED ROM")
+    feed.partial("zed> ")
+    feed.lines("zed> run", "wdt reset")
+
+    assert [f.seq for f in feed.partial("zed> ") if isinstance(f, Ready)] == [4]
+    assert feed.partial("zed> ") == []
+
+
 def test_losing_the_port_decides_what_waits() -> None:
     feed = Feed(small())
     feed.lines("pump died", "card timeout")

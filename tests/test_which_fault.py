@@ -115,7 +115,7 @@ async def test_what_was_over_before_a_worse_fault_came_is_not_its_root() -> None
 [   59.339761] PC is at adc_read+0x2c/0x90
 [   59.403112] ---[ end trace 0000000000000000 ]---
 """)
-    report, _ = await reported(seen, seen.of("linux.can_bus_off"))
+    report, _ = await reported(seen, seen.of("linux.oops"))
 
     assert report.fault_class == "linux.oops"
     assert "can0" not in report.title

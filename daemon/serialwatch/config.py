@@ -25,6 +25,8 @@ PATTERN_NAME = re.compile(r"[a-z0-9]{1,12}")
 
 _STRICT = ConfigDict(extra="forbid")
 _UNSTABLE = re.compile(r"/dev/tty(?:USB|ACM)\d+")
+_OWN_PORT = "serialwatch"  # as incidents of the daemon itself call it
+_BASE_URL = re.compile(r"https?://[^/\s]+\S*")
 _USB_ID = re.compile(r"usbid:[0-9a-fA-F]{4}:[0-9a-fA-F]{4}:[^:].*", re.DOTALL)
 _REMOTE = re.compile(r"[a-z0-9]+://(?:\[[0-9a-fA-F:.]+\]|[^][/@:?#\s]+):(\d{1,5})")
 _USB_PLACE = re.compile(r"usb:\d+-\d+(?:\.\d+)*(?::\d+\.\d+(?:-port\d+)?)?")
@@ -283,7 +285,9 @@ def load_config(path: Path | None, ports: Sequence[str] = ()) -> Config:
             named[name] = PortConfig(device=device, allow_unstable=True)
     seen: dict[str, str] = {}
     for name, port in named.items():
-        if (other := seen.setdefault(port.device, name)) != name and port.device != "pty:":
+        if (other := seen.setdefault(_plain_device(port.device), name)) != name and (
+            port.device != "pty:"
+        ):
             line = file.line_of("port", name, "device")
             place = f"{file.path}:{line}" if name in config.port else "--port"
             problems.append(
@@ -315,7 +319,7 @@ def run_dir(config: Config | None = None) -> Path:
         return Path(config.daemon.run_dir)
     if is_system():
         return Path(os.environ.get("RUNTIME_DIRECTORY") or "/run/serialwatch")
-    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/serialwatch-{os.geteuid()}"  # noqa: S108 -- made 0700 by us
+    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/serialwatch-{os.geteuid()}"  # noqa: S108 -- refused if another's
     return Path(runtime) / "serialwatch"
 
 
@@ -331,6 +335,11 @@ def _bad_port_names(file: TomlFile) -> list[str]:
 def _problems(file: TomlFile, config: Config) -> list[str]:
     told = []
     for name, port in config.port.items():
+        if name == _OWN_PORT:
+            told.append(
+                f"{file.path}:{file.line_of('port', name)}: port name {name!r} is taken: faults of "
+                "the daemon itself have it"
+            )
         if port.name:
             told.append(f"{file.path}:{file.line_of('port', name, 'name')}: unknown key")
         if port.pty == "write" and not port.write:
@@ -349,11 +358,16 @@ def _problems(file: TomlFile, config: Config) -> list[str]:
         if problem := _remote_name(port.device):
             line = file.line_of("port", name, "device")
             told.append(f'{file.path}:{line}: port "{name}": {port.device}: {problem}')
-        if _UNSTABLE.fullmatch(port.device) and not port.allow_unstable:
+        if isinstance(port.reset, list) and port.reset and not any(map(_sets_a_line, port.reset)):
+            told.append(
+                f'{file.path}:{file.line_of("port", name, "reset")}: port "{name}": reset: '
+                "no step of it sets dtr or rts"
+            )
+        if _UNSTABLE.fullmatch(_plain_device(port.device)) and not port.allow_unstable:
             told.append(
                 f'{file.path}:{file.line_of("port", name, "device")}: port "{name}": '
                 f"{port.device} may be another board after a reboot; use "
-                f"{_link_to(port.device)}, or say allow_unstable = true"
+                f"{_link_to(_plain_device(port.device))}, or say allow_unstable = true"
             )
     for name, pattern in config.discover.items():
         place = f"{file.path}:{file.line_of('discover', name)}"
@@ -363,6 +377,19 @@ def _problems(file: TomlFile, config: Config) -> list[str]:
             told.append(
                 f'{place}: discover "{name}": must say which adapters: usb, driver, serial or place'
             )
+    for key in ("state_dir", "run_dir"):
+        folder = getattr(config.daemon, key)
+        if folder and not Path(folder).is_absolute():
+            line = file.line_of("daemon", key)
+            told.append(
+                f"{file.path}:{line}: daemon.{key}: must be a path from / on, not {folder!r}"
+            )
+    if config.agent.base_url and not _BASE_URL.fullmatch(config.agent.base_url):
+        line = file.line_of("agent", "base_url")
+        told.append(
+            f"{file.path}:{line}: agent.base_url must be an address such as "
+            f"http://127.0.0.1:11434/v1, not {config.agent.base_url!r}"
+        )
     if config.agent.base_url and not config.agent.model:
         line = file.line_of("agent", "base_url")
         told.append(f"{file.path}:{line}: agent.base_url needs a model beside it")
@@ -384,6 +411,16 @@ def _problems(file: TomlFile, config: Config) -> list[str]:
         line = file.line_of("api", "token_file")
         told.append(f"{file.path}:{line}: api.token_file: {config.api.token_file}: no such file")
     return told
+
+
+def _sets_a_line(step: ResetStep) -> bool:
+    return step.dtr is not None or step.rts is not None
+
+
+def _plain_device(device: str) -> str:
+    """Return a path as it is written most simply, other names as they are."""
+    path = device.removeprefix("tty:")
+    return re.sub(r"^/+", "/", os.path.normpath(path)) if path.startswith("/") else device
 
 
 def _link_to(device: str) -> str:
@@ -412,7 +449,7 @@ def _remote_name(device: str) -> str:
     scheme = device.partition(":")[0]
     if scheme not in ("rfc2217", "socket"):
         return ""
-    place = _REMOTE.fullmatch(device)
+    place = _REMOTE.fullmatch(device.removesuffix("?ask=1") if scheme == "rfc2217" else device)
     if place is None or not 0 < int(place[1]) < 65536:
         return f"must be {scheme}://HOST:PORT such as {scheme}://lab2:3001"
     return ""

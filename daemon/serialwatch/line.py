@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+_STOOD_NS = 1_000_000_000  # longer than any line takes by itself
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -18,3 +20,9 @@ class Line:
     mono_ns: int  # of its first byte; of the daemon run that read it
     is_complete: bool = True  # False: the partial line at the end of the log
     end: bytes = field(default=b"", compare=False)  # CR, LF; b"" for a part of a very long line
+
+    @property
+    def told_utc_ns(self) -> int:
+        """When it told what it tells: if it stood unfinished, as behind a prompt, its last byte."""
+        stood_ns = self.last_utc_ns - self.utc_ns
+        return self.last_utc_ns if stood_ns > _STOOD_NS else self.utc_ns

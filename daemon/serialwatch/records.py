@@ -68,6 +68,9 @@ class Hit:
     holdoff_s: float = 300.0
     opens_block: bool = False
     continues: bool = False  # only adds to what is open
+    # Of a crash: the lesser faults that may have led to it, `pack.*` is any of one, `*` any at all;
+    # after any other one it leads. None: whatever came before it leads.
+    led_by: tuple[str, ...] | None = None
     count: int = 1  # lines up to `seq` that hit; above 1 in a flood, where most are only counted
 
 
@@ -101,7 +104,7 @@ class Boot:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A device finished its boot (login prompt, shell, application line)."""
+    """A device finished its boot (a login prompt, a shell, ...), or works after a fault."""
 
     port: str
     seq: int
@@ -128,6 +131,7 @@ class HitCount:
     count: int
     samples: tuple[int, ...]  # seqs, oldest first, at most 20
     fields: Mapping[str, str] = field(default_factory=dict)
+    knowledge: str = ""  # page id, "" for none
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,28 @@ class Incident:
     resolved_by: str = ""
 
     @property
+    def fault_utc_ns(self) -> int:
+        """Return when the fault came that it is named after; another may have opened it."""
+        lead = next((h for h in self.hits if h.trigger == self.trigger), None)
+        return lead.first_utc_ns if lead else self.opened_utc_ns
+
+    @property
+    def first_sign(self) -> HitCount | None:
+        """Return the first other fault before the one that it is named after, None without."""
+        at = self.block_first or self.first_seq, self.fault_utc_ns
+        earlier = (
+            h
+            for h in self.hits
+            if h.trigger != self.trigger
+            and h.severity != "note"
+            and not h.trigger.startswith(("boot.", "link."))
+            and not h.trigger.endswith(".unexpected_reboot")
+            and h.tier != "generic"
+            and (h.first_seq < at[0] if h.first_seq and at[0] else h.first_utc_ns < at[1])
+        )
+        return min(earlier, key=lambda h: (h.first_utc_ns, h.first_seq), default=None)
+
+    @property
     def end_seq(self) -> int:
         """Return the last line that is known to belong to it, also since it has settled."""
         return max([self.last_seq, *(h.last_seq for h in self.hits if h.severity != "note")])
@@ -176,11 +202,20 @@ IncidentWhat = Literal["opened", "changed", "settled", "outcome", "resolved", "m
 
 
 @dataclass(frozen=True, slots=True)
+class Lead:
+    """What an incident was named after, and how severe it was."""
+
+    trigger: str
+    severity: Severity
+
+
+@dataclass(frozen=True, slots=True)
 class IncidentChange:
     """An incident was opened or changed; `incident` is how it stands now."""
 
     what: IncidentWhat
     incident: Incident
+    was: Lead | None = None  # as it was told before, if it is more severe or has another lead now
 
 
 @dataclass(frozen=True, slots=True)

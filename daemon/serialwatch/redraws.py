@@ -13,7 +13,8 @@ LATER_LINES = 6  # the same of a later line: one before it has ended with LF
 _BEHIND_CR = re.compile(rb"\r(?=[^\r\n])")
 _COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
 _NO_TEXT = re.compile(rb"[^ -~\t]")
-_WITH_DIGIT = re.compile(rb"[^ \t]*[0-9][^ \t]*")  # counts, sizes, times, addresses
+# Counts, sizes, times, addresses; not what they are called before a colon.
+_WITH_DIGIT = re.compile(rb"([A-Za-z]{3,}:)?[^ \t]*[0-9][^ \t]*")
 _WORD = re.compile(rb"[A-Za-z]{3,}")
 # Whoever writes the time before what it says logs lines: a kernel, a logger.
 _STAMP = re.compile(
@@ -82,7 +83,7 @@ class Redraws:
         if b"\x1b[" in text:  # it moves the cursor or erases: a screen, whatever it says
             self._different.clear()
             return
-        part = _Part(text, frozenset(_WORD.findall(_WITH_DIGIT.sub(b"", text))))
+        part = _Part(text, frozenset(_WORD.findall(_WITH_DIGIT.sub(rb"\1", text))))
         if not part.words or _NO_TEXT.search(text):
             return
         before, repeated = self._different[1 - self._least :], 0

@@ -23,7 +23,8 @@ _LENGTH = struct.Struct(">I")
 
 def incident_to_json(incident: r.Incident) -> Json:
     """Return the incident as the API, the agent and `incidents --json` have it."""
-    return cast(Json, _out(incident))
+    body = cast(Json, _out(incident))
+    return body | {"fault_at": iso(incident.fault_utc_ns) if incident.fault_utc_ns else 0}
 
 
 def incident_from_json(body: Mapping[str, Any]) -> r.Incident:

@@ -1,7 +1,9 @@
 """`rfc2217://HOST:PORT`: a serial port of another machine, with its bit rate, lines and break.
 
 pyserial's client, which blocks, in the port's thread. Its own reader takes single bytes from a
-queue and its open sets DTR and RTS and purges what has come; `RemoteSerial` does none of it.
+queue and its open sets DTR and RTS and purges what has come; `RemoteSerial` does none of it. And it
+speaks first, which a raw port would hand to its board: so we wait for the server's word, unless the
+address ends with `?ask=1`.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import contextlib
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -48,6 +51,8 @@ from serialwatch_drivers.telnet import IAC, Telnet, doubled
 
 _READ_BYTES = 65536
 _MAX_UNTAKEN = 32  # reads that the loop has not taken yet; then no more is read
+GREETING_S = 2.0  # for a server to say that it speaks telnet: most do at once
+_ASK = "?ask=1"  # of an address: its server waits to be asked
 _END_LIMIT_S = 2.0  # for the reading thread
 _LOOK_S = 1.0
 _OVERRUN, _PARITY, _FRAMING, _BREAK = 0x02, 0x04, 0x08, 0x10  # of a line state
@@ -68,7 +73,7 @@ async def open_rfc2217(
         PortOpenError: as `open_socket`; also if the server does not speak RFC 2217 (`broken`).
 
     """
-    split_address(device)
+    split_address(device.removesuffix(_ASK))
     port = Rfc2217Port(device, on_bytes, on_lost)
     thread, line = await open_in_thread(
         device,
@@ -90,7 +95,11 @@ class RemoteSerial(Serial):
 
     def __init__(self, device: str, options: PortOptions, on_read: OnRead, on_end: OnEnd) -> None:
         super().__init__(baudrate=options.bit_rate)
-        self.port = device
+        self.port = device.removesuffix(_ASK)
+        self._may_speak = threading.Event()
+        if device.endswith(_ASK):
+            self._may_speak.set()
+        self._unanswered: deque[tuple[bytes, bytes]] = deque()  # what was said before that
         self._options = options
         self._on_read = on_read
         self._on_end = on_end
@@ -136,6 +145,14 @@ class RemoteSerial(Serial):
         if sock is not None:
             with contextlib.suppress(OSError):  # it is broken already
                 sock.shutdown(socket.SHUT_RDWR)
+
+    def telnet_send_option(self, action: bytes, option: bytes) -> None:
+        """Send a command, but nothing before it is known that no board gets it."""
+        if not self._may_speak.is_set() and not self._may_speak.wait(GREETING_S):
+            if not self._unanswered:
+                raise SerialException("the server does not seem to support RFC 2217: it is silent")
+            self._speak()
+        super().telnet_send_option(action, option)
 
     def send(self, data: bytes, limit_s: float) -> int:
         """Send `data` and return how much of it went out in the time."""
@@ -201,6 +218,7 @@ class RemoteSerial(Serial):
             else:
                 self.room.release()
         self.is_refused = self.is_open
+        self._may_speak.set()  # nobody is there: whoever waits learns it
         self._on_end(problem)
 
     def _take_setting(self, suboption: bytes) -> None:
@@ -222,6 +240,20 @@ class RemoteSerial(Serial):
             )
 
     def _answer(self, command: bytes, option: bytes) -> None:
+        if not self._may_speak.is_set():
+            self._unanswered.append((command, option))
+            if option == COM_PORT_OPTION or self._may_speak.is_set():
+                self._speak()
+            return
+        self._negotiate(command, option)
+
+    def _speak(self) -> None:
+        """Answer from now on, also what was said before."""
+        self._may_speak.set()
+        while self._unanswered:
+            self._negotiate(*self._unanswered.popleft())
+
+    def _negotiate(self, command: bytes, option: bytes) -> None:
         with contextlib.suppress(OSError):  # the connection has ended: reading tells it
             self._telnet_negotiate_option(command, option)  # type: ignore[attr-defined]  # likewise
 
@@ -392,7 +424,12 @@ def _open_error(device: str, line: RemoteSerial, exc: Exception) -> PortOpenErro
     if line.is_refused or isinstance(exc, ConnectionError):
         return refusal_error(device, line.early if is_refusal(line.early) else b"")
     if "does not seem to support" in str(exc):
-        words = "its server does not speak RFC 2217 (a raw port is socket://HOST:PORT)"
+        words = (
+            "its server does not speak RFC 2217 (a raw port is socket://HOST:PORT; one that waits "
+            f"to be asked is rfc2217://HOST:PORT{_ASK})"
+        )
+    elif "does not accept parameter change" in str(exc):
+        words = "its server does not take the bit rate, or 8N1"
     else:
         words = str(exc)
     return PortOpenError(device, "broken", f"open failed: {words}")

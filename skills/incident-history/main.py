@@ -14,8 +14,8 @@ from serialwatch.records import SkillContext, SkillResult
 MAX_BYTES = 7 * 1024  # of JSON; the oldest incidents go first
 MAX_COUNTED = 50  # incidents that recurrence is computed from
 _KEPT = (
-    "id", "port", "opened_at", "trigger", "severity", "title", "state", "boot", "count", "outcome",
-    "outcome_cause", "first_seq", "last_seq", "linked", "fingerprint", "firmware",
+    "id", "port", "opened_at", "fault_at", "trigger", "severity", "title", "state", "boot", "count",
+    "outcome", "outcome_cause", "first_seq", "last_seq", "linked", "fingerprint", "firmware",
 )  # fmt: skip
 
 

@@ -118,7 +118,7 @@ _FSR = re.compile(
     r"|unhandled (?:fault|prefetch abort): [^(]{3,60}\(0x([0-9a-f]{1,8})\))"
 )
 _CORTEX_M = re.compile(
-    _START + r"(CFSR|HFSR|MMFSR|MFSR|BFSR|UFSR|SFSR)\s*[:=]\s*(?:0x)?([0-9a-f]{1,8})\b"
+    _START + r"(CFSR|HFSR|MMFSR|MFSR|BFSR|UFSR|SFSR)(?:\s*[:=]\s*(?:0x)?|\s+0x)([0-9a-f]{1,8})\b"
 )
 _MCAUSE = re.compile(_START + r"[ms]cause\s*[:=]\s*(0x[0-9a-f]{1,16}|[0-9a-f]{1,16})\b")
 _EXCCAUSE = re.compile(_START + r"exccause\s*[:=]?\s*(0x[0-9a-f]{1,8}|[0-9a-f]{1,8})\b")

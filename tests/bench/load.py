@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import re
@@ -24,13 +25,16 @@ from run import Figure, ordinary_text
 
 from fault_load import fault_load
 from many_rules import many_rules, mb_per_s
+from own_streams import STREAMS
 from serialwatch.bundled import bundled_dir
+from serialwatch.saved.analysis import Pipeline, eol_of
 from serialwatch.triggers.database_cache import DatabaseCache
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.patterns import compile_database, compile_pattern
 from serialwatch.triggers.rules import load_rules
 
 SHIPPED = "config/rules"
+ANALYZED = 50.0  # MB/s of a saved log
 TIMES_MTAIL = 100
 MTAIL_BYTES = 2_000_000  # mtail takes some seconds for it
 
@@ -89,6 +93,25 @@ def flood() -> Iterator[Figure]:
     speed = mb_per_s(Matcher(load_rules([bundled_dir(SHIPPED)])), text, chunk_ns=14 * 10**6)
     line_us = len(text) / 20_000 / speed
     yield Figure("every line a fault: each", line_us, "us", "< 50", line_us < 50)
+
+
+def analyzing() -> Iterator[Figure]:
+    """What `serialwatch analyze` makes of ordinary text, and of healthy boots one after the other."""
+    matcher = Matcher(load_rules([bundled_dir(SHIPPED)]))
+    text = ordinary_text(3, 9_000_000)
+    speed = len(text) / min(_analysis_s(matcher, text) for _ in range(3)) / 1e6
+    goal = f">= {ANALYZED:g}"
+    yield Figure("analyze: ordinary text", speed, "MB/CPU s", goal, speed >= ANALYZED)
+    boots = [s.data for s in STREAMS if s.id.endswith("clean") and eol_of(s.data) == "lf"]
+    text = b"".join(boots)
+    speed = len(text) / min(_analysis_s(matcher, text) for _ in range(3)) / 1e6
+    yield Figure(f"analyze: {len(boots)} healthy boots in a row", speed, "MB/CPU s", "", True)
+
+
+def _analysis_s(matcher: Matcher, text: bytes) -> float:
+    began = time.process_time()
+    Pipeline(matcher).read(io.BytesIO(text), lambda _: None)
+    return time.process_time() - began
 
 
 def doubling() -> Iterator[Figure]:
@@ -164,7 +187,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of faults")
     asked = parser.parse_args()
     figures: list[Figure] = []
-    for part in (loading(), flood(), doubling(), mtail(), first_reports(), faults(asked.seconds)):
+    for part in (
+        loading(), flood(), analyzing(), doubling(), mtail(), first_reports(),
+        faults(asked.seconds),
+    ):  # fmt: skip
         for figure in part:
             figures.append(figure)
             if not asked.json:

@@ -94,7 +94,7 @@ def _report(found: str, said: str) -> Report:
 
 
 def _report_text(found: str, said: str) -> str:
-    about = About(port="dut1", boot=1, opened_utc_ns=0)
+    about = About(port="dut1", boot=1, fault_utc_ns=0)
     return "\n".join(t.plain for t in report_lines(_report(found, said), about, NOW, 100))
 
 

@@ -72,7 +72,9 @@ class ApprovalRoutes:
         view = self._bench.port(port)
         if view is None:
             return {"state": "not configured"}
-        lines = last_lines(self._bench.recent(port), 1).splitlines()
+        recent = self._bench.recent(port)
+        lines = last_lines(recent, 1).splitlines()
+        is_complete = recent.endswith(b"\n" if b"\n" in recent else b"\r")
         writer = self._consoles.writer(port)
         return {
             "state": view.state,
@@ -81,7 +83,7 @@ class ApprovalRoutes:
             "attached": self._consoles.attached(port),
             "writer": writer.user if writer else "",
             "last_line": show(lines[-1][:MAX_LINE]) if lines else "",
-            "last_seq": view.next_seq if lines else 0,
+            "last_seq": view.next_seq - is_complete if lines else 0,
             "last_rx_at": iso(view.last_rx_utc_ns) if view.last_rx_utc_ns else None,
         }
 

@@ -1,9 +1,11 @@
 """Attached clients: many watch a port, one may type, and none can hold the others up.
 
 A client gets binary messages (bytes of the board) and JSON ones of one key each: `hello`, `state`,
-`lag` (bytes it was too slow for), `lease`, `marker`, `incident`, `error`, and `done` when a break
-was sent or lines were set for it. It sends binary ones
-(bytes for the board) and `steal`, `lease`, `break`, `lines`, `marker`.
+`lag` (bytes it was too slow for), `lease`, `marker`, `incident`, `error`, `refused` (bytes for the
+board that were dropped, beside what an `error` told) and `done` when a break was sent or lines were
+set for it. It sends binary ones (bytes for the board) and `steal`, `lease`, `break`, `lines`,
+`marker`. After an `error` or `refused` with a number `until`, bytes for the board are dropped until
+the ping with that number is answered: what was sent before it was known must not follow a hole.
 """
 
 from __future__ import annotations
@@ -298,9 +300,25 @@ class Consoles:
         if message.type is WSMsgType.PING:
             await ws.pong(message.data)
         elif message.type is WSMsgType.BINARY:
-            await self._act(client, self._typed(client, message.data))
+            await self._keys(client, message.data)
         elif message.type is WSMsgType.TEXT:
             await self._act(client, self._controlled(client, message.data))
+        elif message.type is WSMsgType.PONG:
+            client.answered(message.data)
+
+    async def _keys(self, client: Attached, data: bytes) -> None:
+        """Write what was typed; tell why not, the same reason once and not for each key."""
+        if client.is_deaf:
+            client.dropped_bytes += len(data)
+            return
+        try:
+            await self._typed(client, data)
+        except BenchError as exc:
+            if client.refused == exc.message:
+                client.refuse_keys("refused", {"bytes": len(data) - exc.sent})
+            else:
+                client.refused = exc.message
+                client.refuse_keys("error", _error_json(exc))
 
     async def _act(self, client: Attached, act: Awaitable[None]) -> None:
         """Do what a client asks; tell it why not, the same reason once and not for each key."""
@@ -309,7 +327,7 @@ class Consoles:
         except BenchError as exc:
             if client.refused != exc.message:
                 client.refused = exc.message
-                client.tell("error", {"code": exc.code, "message": exc.message, "hint": exc.hint})
+                client.tell("error", _error_json(exc))
 
     async def _typed(self, client: Attached, data: bytes) -> None:
         if not data:
@@ -479,6 +497,10 @@ def _are_lines(lines: Mapping[Any, Any]) -> bool:
 
 def _entry(client: Attached, action: AuditAction, detail: Mapping[str, str]) -> AuditEntry:
     return AuditEntry(client.who, action, client.port, 0, detail, "ok")
+
+
+def _error_json(exc: BenchError) -> Json:
+    return {"code": exc.code, "message": exc.message, "hint": exc.hint}
 
 
 def _who_json(holder: Holder | None) -> Json:

@@ -16,6 +16,7 @@ from serialwatch.api.backlog import Backlog
 from serialwatch.api.bench import AuditEntry, Bench, BenchError, PortView, Who
 from serialwatch.api.lease import Holder
 from serialwatch.api.rights import Right
+from serialwatch.wire import Json
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,10 @@ class Attached:
     backlog: Backlog = field(default_factory=Backlog)
     more: asyncio.Event = field(default_factory=asyncio.Event)
     refused: str = ""  # the refusal that it was told last
+    is_deaf: bool = False  # its keys are dropped until it has heard that some were
+    dropped_bytes: int = 0  # of keys that were on their way then
+    _refusals: int = 0
+    _refusal: str = ""  # the message that tells of it
     is_sending: bool = False
     sent_bytes: int = 0  # to the transport
     _quiet_ticks: int = 0  # since the last sign of life
@@ -54,10 +59,30 @@ class Attached:
         """Return the client as the holder of a lease."""
         return Holder(self.id, self.who)
 
-    def tell(self, what: str, body: Any) -> None:
-        """Queue a control message."""
-        self.backlog.put_text(json.dumps({what: body}, separators=(",", ":")))
+    def tell(self, what: str, body: Any) -> str:
+        """Queue a control message and return it."""
+        text = json.dumps({what: body}, separators=(",", ":"))
+        self.backlog.put_text(text)
         self.more.set()
+        return text
+
+    def refuse_keys(self, what: str, body: Json) -> None:
+        """Tell that keys were not written, and drop those that it has sent without knowing.
+
+        A ping follows the message: when that is answered, nothing older is on its way. Else the
+        board would get a text with a hole in it.
+        """
+        self._refusals += 1
+        self.is_deaf = True
+        self._refusal = self.tell(what, body | {"until": self._refusals})
+
+    def answered(self, ping: bytes) -> None:
+        """Take its keys again if this is its answer to the ping after the last refusal."""
+        if self.is_deaf and ping == str(self._refusals).encode():
+            self.is_deaf = False
+            if self.dropped_bytes:
+                self.tell("refused", {"bytes": self.dropped_bytes})
+            self.dropped_bytes = 0
 
     def refusal(self, port: PortView) -> BenchError | None:
         """Return why this client may not type, None if it may."""
@@ -88,6 +113,8 @@ class Attached:
                 self.is_sending = True
                 self.sent_bytes += len(item) if isinstance(item, bytes | str) else 0
                 await _send_item(ws, item)
+                if item is self._refusal:
+                    await ws.ping(str(self._refusals).encode())
                 self.is_sending = False
         except ConnectionError:
             log.debug("%s: client %d went away", self.port, self.id)

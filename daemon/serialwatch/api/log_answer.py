@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping
 from functools import partial
 
 from aiohttp import web
@@ -110,6 +111,14 @@ class LogAnswer:
                 return
 
 
+def _searched(query: Mapping[str, str]) -> bytes:
+    """Return what lines must hold: `grep` as text, or `grep_hex` for bytes that are none."""
+    try:
+        return bytes.fromhex(query.get("grep_hex", "")) or encoded(query.get("grep", ""))
+    except ValueError as exc:
+        raise BenchError("bad_request", "grep_hex must be pairs of hex digits") from exc
+
+
 def no_port(bench: Bench, name: str) -> BenchError:
     """Return the error that says which ports there are."""
     names = ", ".join(port.name for port in bench.ports()) or "none"
@@ -128,6 +137,7 @@ def _query(request: web.Request) -> LogQuery:
             "until",
             "boot",
             "grep",
+            "grep_hex",
             "marker",
             "boots",
             "ends",
@@ -141,13 +151,15 @@ def _query(request: web.Request) -> LogQuery:
         since_utc_ns=moment(query, "since"),
         until_utc_ns=moment(query, "until"),
         boot=whole(query, "boot", -(2**31)),
-        text=encoded(query.get("grep", "")),
+        text=_searched(query),
         marker=query.get("marker", ""),
         has_boots=whole(query, "boots", 0) != 0,
         has_ends=bool(whole(query, "ends", 0)),
     )
     if "follow" in query and (wanted.last is not None or wanted.until_utc_ns is not None):
         raise BenchError("bad_request", "a log is followed without an end: no last, no until")
+    if "follow" in query and wanted.boot:
+        raise BenchError("bad_request", "a log is followed in the current boot: no boot but 0")
     return wanted
 
 

@@ -284,5 +284,6 @@ def _boot_range(log: SavedLog, wanted: int) -> tuple[int, int | None]:
     if numbers is None:
         raise PlaceError("no boot was seen in this log")
     oldest, newest = numbers
-    number = newest + wanted if wanted <= 0 else wanted
-    raise PlaceError(f"no boot #{number} in this log: it has #{oldest} to #{newest}")
+    if wanted > 0:
+        raise PlaceError(f"no boot #{wanted} in this log: it has #{oldest} to #{newest}")
+    raise PlaceError(f"no boot {wanted} in this log: it has #{oldest} to #{newest}, which is 0")

@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ HEADER_LIMIT_S = 10.0  # a connection that has asked nothing by then is closed
 NEW_CONNECTIONS = 128  # that asyncio takes in one turn of the loop: its backlog is 100
 KEEP_ALIVE_S = 75.0
 MAX_BODY = 256 * 1024  # bytes
+_GONE = 499  # for a client that has left
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 _STATUS: dict[ErrorCode, int] = {
@@ -131,6 +132,10 @@ class ApiServer:
             await self._runner.cleanup()
             self._runner = None
 
+    def take_token(self, token: str) -> None:
+        """Let only who knows this one view over TCP from now on."""
+        self._places = replace(self._places, token=token)
+
     def on_bytes(self, port: str, data: bytes) -> None:
         """Hand on what a board printed."""
         self.consoles.on_bytes(port, data)
@@ -150,6 +155,8 @@ class ApiServer:
         """Tell about an incident."""
         incident = change.incident
         body = incident_to_json(incident) | {"what": change.what}
+        if change.was is not None:
+            body["was"] = {"trigger": change.was.trigger, "severity": change.was.severity}
         if change.what == "opened":
             self.events.add("incident.opened", incident.port, incident.opened_utc_ns, body)
             self.consoles.on_incident(incident)
@@ -258,7 +265,9 @@ class ApiServer:
         except TimeoutError:
             return error_answer(408, "timeout", "the request took too long to arrive")
         except ConnectionError:
-            raise
+            if request.transport is not None and not request.transport.is_closing():
+                raise
+            return web.Response(status=_GONE)  # nobody reads it
         except Exception:
             log.exception("%s %s failed", request.method, request.path)
             return error_answer(500, "internal", "a fault of serialwatch itself: its log has more")

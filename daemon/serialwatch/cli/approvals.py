@@ -9,7 +9,7 @@ import click
 
 from serialwatch.cli.approval_ids import APPROVAL, one_approval
 from serialwatch.cli.client import Daemon, find_daemon, part
-from serialwatch.cli.errors import FAULT
+from serialwatch.cli.errors import FAULT, tell
 from serialwatch.cli.options import PORT, ListGroup, Number, json_option, socket_option
 from serialwatch.cli.show_approval import approval_lines, approvals_table
 from serialwatch.cli.tables import console, safe, say, width_of
@@ -18,6 +18,7 @@ from serialwatch.wire import Json
 
 DONE_S = 100.0  # the agent has 90
 LOOK_S = 0.1
+ID_LENGTH = 4
 
 
 @click.group(cls=ListGroup)
@@ -81,12 +82,23 @@ def show(approval: str, as_json: bool, socket: str | None) -> None:
 @socket_option
 def approve(approval: str, note: str, as_json: bool, socket: str | None) -> int:
     """Approve an action; it is done at once, and what came of it is told."""
-    daemon = find_daemon(socket)
-    body = _decided(daemon, approval, "approve", note)
-    end_s = time.monotonic() + DONE_S
-    while body["state"] in ("approved", "executing") and time.monotonic() < end_s:
-        time.sleep(LOOK_S)
-        body = daemon.get(f"/v1/approvals/{part(str(body['id']))}")
+    daemon, whole = find_daemon(socket), approval.upper()
+    if len(whole) < ID_LENGTH:  # what begins so now may not be what was shown
+        raise click.UsageError(f"{approval}: to approve takes the whole ID of what `show` shows")
+    stands = "may be approved by now; then it"
+    try:
+        body = _decided(daemon, whole, "approve", note)
+        stands = "is approved and"
+        end_s = time.monotonic() + DONE_S
+        while body["state"] in ("approved", "executing") and time.monotonic() < end_s:
+            time.sleep(LOOK_S)
+            body = daemon.get(f"/v1/approvals/{part(whole)}")
+    except KeyboardInterrupt:
+        tell(
+            f"{whole} {stands} will be done all the same; while nothing of it is done yet, "
+            f"`serialwatch approvals deny {whole}` takes it back"
+        )
+        raise
     if as_json:
         click.echo(json.dumps(body, indent=2))
     else:
@@ -100,21 +112,22 @@ def approve(approval: str, note: str, as_json: bool, socket: str | None) -> int:
 @json_option
 @socket_option
 def deny(approval: str, note: str, as_json: bool, socket: str | None) -> None:
-    """Refuse an action; nothing is sent."""
-    body = _decided(find_daemon(socket), approval, "deny", note)
+    """Refuse an action; nothing is sent. What was approved is taken back if none of it is done."""
+    daemon = find_daemon(socket)
+    body = _decided(daemon, _whole_id(approval, daemon), "deny", note)
     if as_json:
         click.echo(json.dumps(body, indent=2))
         return
-    click.echo(f"{safe(body['id'])} denied: nothing was sent")
+    is_late = body["state"] != "denied"  # somebody had approved it
+    click.echo(f"{safe(body['id'])} {'taken back' if is_late else 'denied'}: nothing was sent")
 
 
-def _decided(daemon: Daemon, approval: str, decision: str, note: str) -> Json:
-    address = f"/v1/approvals/{part(_whole_id(approval, daemon))}"
-    return daemon.post(address, {"decision": decision, "note": note})
+def _decided(daemon: Daemon, whole_id: str, decision: str, note: str) -> Json:
+    return daemon.post(f"/v1/approvals/{part(whole_id)}", {"decision": decision, "note": note})
 
 
 def _whole_id(approval: str, daemon: Daemon) -> str:
-    if len(approval) >= 4:
+    if len(approval) >= ID_LENGTH:
         return approval.upper()
     found = daemon.get("/v1/approvals", {"state": "all", "limit": 1000})["approvals"]
     return one_approval(approval, found)

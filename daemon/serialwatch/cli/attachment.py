@@ -27,6 +27,8 @@ from serialwatch.wire import show
 
 BREAK_S = 0.25
 _STUCK_S = 5.0  # so long no key has reached the board: the person is told
+_PAUSE_S = 0.1  # in typing, which ends a text of which a part was refused
+_DROP_S = 3.0
 _LAST_KEYS_S = 1.0
 _GOODBYE_S = 1.0  # for the daemon to agree that we leave
 _ENTER = ("\r", "\n")
@@ -85,6 +87,9 @@ class _Attachment:
         self._keys = Keys()
         self._outbox = Outbox()
         self._is_full_told = False
+        self._pause: asyncio.TimerHandle | None = None  # keys are dropped until it ends
+        self._drop_until_s = 0.0  # or until then
+        self._not_sent = 0  # bytes that were dropped and are not told yet
         self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._asks_break = False
         self._asks_line = ""  # dtr or rts
@@ -126,6 +131,8 @@ class _Attachment:
                 await self._screen.has_room()
                 if message.type is aiohttp.WSMsgType.PING:
                     await self._ws.pong(message.data)
+                    if message.data.isdigit():  # it goes out before any key that waited for it
+                        self._outbox.asked(int(message.data))
                 elif message.type is aiohttp.WSMsgType.BINARY:
                     self._view.board(message.data)
                 elif message.type is aiohttp.WSMsgType.TEXT:
@@ -141,9 +148,30 @@ class _Attachment:
                 self._view.hello(body)
             else:
                 self._view.control(what, body)
-            if what == "error" and (dropped := self._outbox.drop_keys()):
+            if what == "error" or (what == "refused" and "until" in body):
                 # A text with a hole in it would be worse than one that ends.
-                self._view.say(f"not sent either: {dropped:,} bytes that were typed after that")
+                self._not_sent += self._outbox.drop_keys(body.get("until", 0))
+                if "until" in body:  # the terminal may have more of that text
+                    self._drop_until_s = asyncio.get_running_loop().time() + _DROP_S
+                    self._await_pause()
+            elif what == "refused":
+                self._not_sent += body["bytes"]
+            if self._pause is None:
+                self._pause_is_over()
+
+    def _await_pause(self) -> None:
+        """Drop keys until none has come for a moment; not for ever, for one may be held down."""
+        if self._pause is not None:
+            self._pause.cancel()
+        loop = asyncio.get_running_loop()
+        wait_s = min(_PAUSE_S, self._drop_until_s - loop.time())
+        self._pause = loop.call_later(wait_s, self._pause_is_over)
+
+    def _pause_is_over(self) -> None:
+        self._pause = None
+        if self._not_sent:
+            self._view.say(f"not sent either: {self._not_sent:,} bytes that were typed after that")
+            self._not_sent = 0
 
     async def _send_rest(self) -> None:
         """Let what was typed before leaving reach the board."""
@@ -173,10 +201,11 @@ class _Attachment:
     async def _watch_outbox(self) -> None:
         while True:
             await self._outbox.is_stuck(_STUCK_S)
-            self._view.say(
-                f"{self._view.port} takes no keys now: {self._outbox.waiting_bytes:,} bytes wait; "
-                "Ctrl-T q leaves without them"
-            )
+            if waiting := self._outbox.waiting_bytes:  # none: they were refused just now
+                self._view.say(
+                    f"{self._view.port} takes no keys now: {waiting:,} bytes wait; "
+                    "Ctrl-T q leaves without them"
+                )
             await self._outbox.flows()
 
     async def _type(self) -> None:
@@ -186,6 +215,9 @@ class _Attachment:
                     self._command(item.key)
                 elif self._asks_break or self._asks_line or self._mark is not None:
                     self._answer(item)
+                elif self._pause is not None:
+                    self._not_sent += len(item.data)
+                    self._await_pause()
                 else:
                     self._outbox.put(item.data)
             await self._has_room()
@@ -206,6 +238,9 @@ class _Attachment:
 
     def _command(self, key: str) -> None:
         self._asks_break, self._asks_line, self._mark = False, "", None
+        if self._pause is not None:  # that was a person, who has seen how it stands
+            self._pause.cancel()
+            self._pause_is_over()
         match key:
             case "q" | "Q" | "\x11":
                 self._end(0, f"left {self._view.port}; it is still being watched")
@@ -302,6 +337,7 @@ async def _connected(
             daemon.get("/v1/ports")  # raises with the reason
             raise
         try:
+            daemon.check(ws.get_extra_info("socket"))
             yield ws
         finally:
             await ws.close()

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode
 
-from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
+from serialwatch.cli.errors import FAULT, WRONG_USE, CliError, tell
 from serialwatch.cli.row_answer import RowAnswer
 from serialwatch.spelling import Json
 
 if TYPE_CHECKING:
     import http.client
+    from asyncio.trsock import TransportSocket
 
 SYSTEM_SOCKET = Path("/run/serialwatch/serialwatch.sock")
 ANSWER_LIMIT_S = 30.0
@@ -24,11 +26,15 @@ ANSWER_LIMIT_S = 30.0
 Parameters = Mapping[str, str | int | None]  # what is None is left out
 
 
-class Daemon:
-    """A daemon that answers at `path`."""
+_PEER = struct.Struct("3i")  # pid, uid, gid of whoever listens
 
-    def __init__(self, path: Path) -> None:
+
+class Daemon:
+    """A daemon that answers at `path`; `owner`: only one of this uid or root's is talked to."""
+
+    def __init__(self, path: Path, owner: int | None = None) -> None:
         self.path = path
+        self._owner = owner
 
     def get(self, address: str, parameters: Parameters | None = None) -> Json:
         """Ask for something.
@@ -78,6 +84,11 @@ class Daemon:
         with closing(connection), closing(answer):
             yield connection.sock, answer
 
+    def check(self, sock: socket.socket | TransportSocket) -> None:
+        """Raise CliError if whoever listens at the far end of `sock` must not be talked to."""
+        if self._owner is not None and (uid := listener(sock)[1]) not in (0, self._owner):
+            raise CliError(_strange(self.path, uid))
+
     def _rows(
         self, method: str, address: str, body: str | None, limit_s: float | None
     ) -> Iterator[Json]:
@@ -124,18 +135,32 @@ class Daemon:
         try:
             sock.settimeout(ANSWER_LIMIT_S)
             sock.connect(str(self.path))
+            self.check(sock)
         except OSError as exc:
             sock.close()
             raise _not_there(self.path, exc) from exc
+        except CliError:
+            sock.close()
+            raise
         return sock
 
 
-def find_daemon(named: str | None) -> Daemon:
-    """Return the daemon at `named`, else the user's own, else the system's."""
+def find_daemon(named: str | None, *, is_quiet: bool = False) -> Daemon:
+    """Return the daemon at `named`, else the user's own, else the system's.
+
+    What somebody else serves in the user's place is told, unless `is_quiet`, and left alone.
+    """
     if named:
         return Daemon(Path(named))
-    places = socket_places(os.environ, os.geteuid())
-    return Daemon(next((place for place in places[:-1] if _is_served(place)), places[-1]))
+    uid = os.geteuid()
+    *own, last = socket_places(os.environ, uid)
+    for place in own:
+        by = _served_by(place)
+        if by in (0, uid):
+            return Daemon(place, uid)
+        if by is not None and not is_quiet:
+            tell(_strange(place, by))
+    return Daemon(last)
 
 
 def socket_places(environ: Mapping[str, str], uid: int) -> list[Path]:
@@ -144,7 +169,7 @@ def socket_places(environ: Mapping[str, str], uid: int) -> list[Path]:
         return [Path(given)]
     if uid == 0:
         return [SYSTEM_SOCKET]
-    runtime = environ.get("XDG_RUNTIME_DIR") or f"/tmp/serialwatch-{uid}"  # noqa: S108 -- the daemon makes it 0700
+    runtime = environ.get("XDG_RUNTIME_DIR") or f"/tmp/serialwatch-{uid}"  # noqa: S108 -- who listens is looked at
     return [Path(runtime) / "serialwatch" / "serialwatch.sock", SYSTEM_SOCKET]
 
 
@@ -153,13 +178,21 @@ def part(text: str | int) -> str:
     return quote(str(text), safe="")
 
 
-def _is_served(place: Path) -> bool:
+def listener(sock: socket.socket | TransportSocket) -> tuple[int, int]:
+    """Return pid and uid of who listens at the far end of a connection, as the kernel knows."""
+    peer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    pid, uid, _ = _PEER.unpack(peer)
+    return pid, uid
+
+
+def _served_by(place: Path) -> int | None:
+    """Return the uid of who listens there, None if nobody does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(place))
+            return listener(probe)[1]
         except OSError:
-            return False
-    return True
+            return None
 
 
 def _with(address: str, parameters: Parameters | None) -> str:
@@ -167,6 +200,13 @@ def _with(address: str, parameters: Parameters | None) -> str:
     if not given:
         return address
     return f"{address}?{urlencode(given, errors='surrogateescape')}"
+
+
+def _strange(place: Path, uid: int) -> str:
+    return (
+        f"{place}: not used: uid {uid} listens there, it is not a daemon of yours "
+        "(--socket PATH uses one all the same)"
+    )
 
 
 def _refused(text: bytes) -> CliError:

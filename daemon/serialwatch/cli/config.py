@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from serialwatch.config import (
 )
 from serialwatch.config_file import found_config
 from serialwatch.tomlfile import TomlError, TomlFile, read_toml
-from serialwatch_drivers.device import parse_device
+from serialwatch_drivers.device import parse_device, split_options
 from serialwatch_drivers.find import find_opener
 from serialwatch_drivers.port import PortOpenError
 
@@ -150,7 +151,25 @@ def _no_device(device: str) -> str:
         return "a device is a whole path such as /dev/serial/by-id/… (doctor shows what there is)"
     if name.scheme in ("command", "replay") and not name.body.strip():
         return f"what to {'run' if name.scheme == 'command' else 'play'} is missing"
-    return ""
+    if name.scheme == "command":
+        return _no_command(name.body)
+    return _no_replay(device) if name.scheme == "replay" else ""
+
+
+def _no_command(body: str) -> str:
+    try:
+        words = shlex.split(body)
+    except ValueError as exc:
+        return f"not a command: {exc}"
+    return "" if shutil.which(words[0]) else f"{words[0]!r}: no such program, or none to be run"
+
+
+def _no_replay(device: str) -> str:
+    try:
+        path, _ = split_options(device, {"bit_rate": 0, "loop": 0})
+    except PortOpenError as exc:
+        return str(exc).removeprefix(f"{device}: ")
+    return "" if Path(path).exists() else f"{path!r}: no such file"
 
 
 def _no_program(place: str, command: Sequence[str]) -> list[str]:

@@ -30,6 +30,7 @@ from serialwatch.cli.times import local, local_now
 from serialwatch.config import run_dir
 from serialwatch.demo.boards import BOARDS
 from serialwatch.demo.uboot import CRASH, QEMU, UBoot, missing
+from serialwatch.service.places import make_folder
 from serialwatch.triggers.patterns import LineView
 from serialwatch.wire import Json, report_from_json, utc_ns
 
@@ -408,7 +409,7 @@ def _socket(folder: Path) -> tuple[Path, bool]:
     """Return the user's usual socket if no daemon has it, else one in `folder`."""
     usual = run_dir() / "serialwatch.sock"
     try:
-        usual.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(usual.parent, None)
         if not usual.exists() and os.access(usual.parent, os.W_OK):
             return usual, True
     except OSError:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +11,7 @@ from pathlib import Path
 import click
 
 from serialwatch.bundled import bundled_dir
-from serialwatch.cli.client import socket_places
+from serialwatch.cli.client import find_daemon, listener
 from serialwatch.cli.errors import FAULT
 from serialwatch.cli.options import json_option
 from serialwatch.cli.tables import console, safe, width_of, wrapped
@@ -24,7 +22,6 @@ from serialwatch.doctor.machine import Finding, Machine
 from serialwatch.tomlfile import TomlError
 
 _STYLES = {"good": "green", "note": "yellow", "wrong": "bold red"}
-_PEER = struct.Struct("3i")  # pid, uid, gid
 
 
 @click.command()
@@ -103,13 +100,10 @@ def _show(findings: Iterable[Finding]) -> None:
 
 def _daemon_pid() -> int:
     """Return the pid of the daemon that the commands would talk to, 0 if there is none."""
-    for place in socket_places(os.environ, os.geteuid()):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.setblocking(False)
-            try:
-                probe.connect(str(place))
-                peer = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-            except OSError:
-                continue
-            return int(_PEER.unpack(peer)[0])
-    return 0
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(find_daemon(None, is_quiet=True).path))
+            return listener(probe)[0]
+        except OSError:
+            return 0

@@ -131,7 +131,7 @@ def incident_row(
     """Return a row of the table; `waiting` has an action for a person to decide, by incident."""
     cells = (
         str(incident.id),
-        clock(incident.opened_utc_ns, now),
+        clock(incident.fault_utc_ns, now),
         incident.port,
         incident.severity,
         safe(incident.title),

@@ -75,6 +75,10 @@ def line_from_json(row: Mapping[str, Any]) -> Line:
 
 def _parameters(query: LogQuery) -> dict[str, str | int | None]:
     since, until = query.since_utc_ns, query.until_utc_ns
+    try:
+        grep, grep_hex = query.text.decode(), None
+    except UnicodeDecodeError:  # no text at all: addresses hold nothing but text
+        grep, grep_hex = "", query.text.hex()
     return {
         "first": query.first,
         "last": query.last,
@@ -82,7 +86,8 @@ def _parameters(query: LogQuery) -> dict[str, str | int | None]:
         "since": None if since is None else iso(since),
         "until": None if until is None else iso(until),
         "boot": query.boot,
-        "grep": query.text.decode("utf-8", errors="surrogateescape") or None,
+        "grep": grep or None,
+        "grep_hex": grep_hex,
         "marker": query.marker or None,
         "boots": None if query.has_boots else 0,
         "ends": 1 if query.has_ends else None,

@@ -103,7 +103,10 @@ def logs(
         raise click.UsageError("which PORT? `serialwatch ports` names them")
     if raw and (as_json or timestamps):
         raise click.UsageError("--raw is the bytes alone: neither --json nor -t go with it")
-    if regex and not text:
+    if text == "" or marker == "":
+        option = "--grep" if text == "" else "--marker"
+        raise click.UsageError(f"{option} is empty: leave it out, or say what to look for")
+    if regex and text is None:
         raise click.UsageError("-E needs --grep TEXT")
     base = LogQuery(
         since_utc_ns=_when(since, "--since"),
@@ -119,6 +122,8 @@ def logs(
     wanted = [_reference(port, base) for port in ports]
     if follow and any(w.query.last is not None or w.query.until_utc_ns for w in wanted):
         raise click.UsageError("-f has no end: neither --until nor line numbers go with it")
+    if follow and boot:
+        raise click.UsageError("-f goes on with the current boot: of all boots only --boot 0 fits")
     limit = _limit(newest, wanted, follow=follow, is_search=text is not None)
     choice = _Choice(
         limit=limit,
@@ -131,7 +136,7 @@ def logs(
         if choice.pattern is not None:
             stack.enter_context(choice.pattern.limited())
         _show(source, wanted, choice, printer, follow=follow)
-        if printer.count == 0 and not (follow or as_json):
+        if printer.count == 0 and limit != 0 and not (follow or as_json):
             tell(_nothing(ports, text, is_regex=regex))
     return 0
 

@@ -22,6 +22,7 @@ class Outbox:
         self.waiting_bytes = 0  # keys that are not sent yet
         self.sent_bytes = 0  # all keys since the start,
         self._arrived_bytes = 0  # and so many of them are with the board
+        self._until = 0  # keys stay here until the daemon asks for this; 0: they go
         self._change = asyncio.Event()
 
     @property
@@ -52,12 +53,22 @@ class Outbox:
         self._arrived_bytes = max(self._arrived_bytes, sent_bytes)
         self._change.set()
 
-    def drop_keys(self) -> int:
-        """Forget the keys that wait; return how many bytes they were."""
+    def drop_keys(self, until: int = 0) -> int:
+        """Forget the keys that wait; return how many bytes they were.
+
+        Those that come now wait until the daemon takes some again (`asked`).
+        """
+        self._until = until
         dropped, self.waiting_bytes = self.waiting_bytes, 0
         self._items = deque(item for item in self._items if isinstance(item, str))
         self._change.set()
         return dropped
+
+    def asked(self, number: int) -> None:
+        """Note that the daemon asks whether we know of a refusal."""
+        if number == self._until:
+            self._until = 0
+            self._change.set()
 
     async def take(self) -> bytes | str:
         """Return what is sent next, as soon as it may go."""
@@ -104,4 +115,5 @@ class Outbox:
 
     def _may_go(self, item: bytes | str) -> bool:
         underway = self.sent_bytes - self._arrived_bytes
-        return isinstance(item, str) or underway + len(item) <= MAX_UNDERWAY
+        has_room = underway + len(item) <= MAX_UNDERWAY
+        return isinstance(item, str) or not item or (has_room and not self._until)

@@ -8,6 +8,7 @@ import tomllib
 from contextlib import closing
 
 from serialwatch.cli.client import find_daemon
+from serialwatch.cli.errors import CliError
 from serialwatch.cli.row_answer import RowAnswer
 from serialwatch.config_file import found_config
 from serialwatch.spelling import Json
@@ -28,10 +29,12 @@ def listed(named: str | None, what: str) -> list[Json]:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(LIMIT_S)
-            sock.connect(str(find_daemon(named).path))
+            daemon = find_daemon(named, is_quiet=True)
+            sock.connect(str(daemon.path))
+            daemon.check(sock)
             with closing(RowAnswer(sock, "GET", f"/v1/{what}", None)) as answer:
                 return list(json.loads(answer.read())[what])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, CliError):
         return []
 
 

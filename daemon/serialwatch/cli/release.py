@@ -27,7 +27,16 @@ _BACK_LIMIT_S = 2.0  # for the daemon to take the port back
 _LOOK_S = 0.02
 
 
-@click.command(context_settings={"ignore_unknown_options": False})
+class _WithCommand(click.Command):
+    """Knows `--` with nothing behind it, as an empty variable leaves it, from no command at all."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args[-1:] == ["--"] and not ctx.resilient_parsing:
+            raise click.UsageError("no COMMAND is behind --: leave -- out to hold the port", ctx)
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_WithCommand, context_settings={"ignore_unknown_options": False})
 @click.argument("port", type=PORT)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--for", "ttl_s", type=Number(min=1), help="Lend it for so many seconds.")

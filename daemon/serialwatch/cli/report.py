@@ -104,7 +104,8 @@ def about_of(daemon: Daemon, body: Json) -> About:
     return About(
         port=incident.port,
         boot=incident.boot,
-        opened_utc_ns=incident.opened_utc_ns,
+        fault_utc_ns=incident.fault_utc_ns,
+        first_sign=incident.first_sign,
         boot_started_utc_ns=utc_ns(started) if started else 0,
         outcome=incident.outcome,
         outcome_cause=incident.outcome_cause,

@@ -17,6 +17,7 @@ from serialwatch.api.listen import SocketBusy
 from serialwatch.cli.errors import FAULT, WRONG_USE, CliError
 from serialwatch.config import Config, load_config
 from serialwatch.service.core import Service
+from serialwatch.service.orphans import Orphans
 from serialwatch.store.database import SchemaTooNewError
 from serialwatch.store.state_dir import StateBusy, StateError
 from serialwatch.tomlfile import TomlError
@@ -72,11 +73,15 @@ def run(path: Path | None, ports: tuple[str, ...], verbose: bool) -> int:
 
 async def _serve(config: Config, load: Callable[[], Config]) -> None:
     loop = asyncio.get_running_loop()
-    service = Service(config, load)
+    service, orphans = Service(config, load), Orphans()
+    orphans.adopt()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.stop)
     loop.add_signal_handler(signal.SIGHUP, service.reload)
-    await service.run()
+    try:
+        await service.run()
+    finally:
+        orphans.close()
 
 
 def log_to_stderr(level: int) -> None:

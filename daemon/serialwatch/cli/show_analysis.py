@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from serialwatch.cli.show_report import About, report_lines
+from serialwatch.cli.show_report import About, outcome_words, report_lines
 from serialwatch.cli.tables import (
     SEVERITY_STYLES,
     Column,
@@ -54,7 +54,8 @@ _ECOSYSTEMS = {
     "zephyr": "Zephyr", "tock": "Tock", "crazyflie": "Crazyflie", "libretiny": "LibreTiny",
     "riscv": "RISC-V", "silabs": "Silicon Labs",
     "alios": "AliOS Things", "espruino": "Espruino", "flipper": "Flipper",
-    "nanoclr": "nanoFramework",
+    "nanoclr": "nanoFramework", "cros": "Chromium EC", "liteos": "LiteOS", "litex": "LiteX",
+    "opentitan": "OpenTitan", "pebble": "PebbleOS", "wolfboot": "wolfBoot",
 }  # fmt: skip
 
 
@@ -93,6 +94,7 @@ def show_report(name: str, found: Analysis, report: Report) -> None:
         port=PORT,
         shown=f"{file}, line {chosen.first_seq or chosen.block_first:,}",
         boot=chosen.boot,
+        first_sign=chosen.first_sign,
         outcome=chosen.outcome,
         outcome_cause=chosen.outcome_cause,
     )
@@ -165,7 +167,8 @@ def _consequences(incident: Incident) -> str:
     earlier = [text for seq, text in told if 0 < seq < incident.block_first]
     later = [(seq, text) for seq, text in told if text not in earlier]
     if incident.outcome:
-        later.append((incident.outcome_seq or incident.end_seq, f"the board {incident.outcome}"))
+        became = f"the board {outcome_words(incident.outcome)}"
+        later.append((incident.outcome_seq or incident.end_seq, became))
         later.sort(key=lambda each: each[0] or incident.block_first)
     parts = [f"before it: {', '.join(map(safe, earlier))}"] if earlier else []
     if later:

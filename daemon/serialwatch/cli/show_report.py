@@ -13,12 +13,19 @@ from serialwatch.cli.markdown import fenced, inert
 from serialwatch.cli.report_context import Stretch, context_lines
 from serialwatch.cli.tables import KEPT_SPACE, SEVERITY_STYLES, safe, shorten, wrapped
 from serialwatch.cli.times import clock, exact, local
-from serialwatch.records import Conclusion, NextStep, Outcome, Report, TimelineEntry
+from serialwatch.records import Conclusion, HitCount, NextStep, Outcome, Report, TimelineEntry
 
 _LABEL = 17  # columns of "Not known        "
 _IN_ORDER = "Next steps"  # the fact whose items have an order
 _HYPOTHESES = 3  # of each kind that are named
 _STATUSES = (("Points to", "confirmed"), ("Also possible", "open"), ("Ruled out", "refuted"))
+_CAUSES = {
+    "panic": " after the crash",  # whatever it was that reset it
+    "commanded": " (by software)",  # for somebody, or by the firmware for itself
+    "power_on": " (power-on)",
+    "sleep_wake": " (wake-up from sleep)",
+    "unknown": "",
+}
 _ALIGNED_TEXT = 60  # columns of text up to which notes stand below each other
 
 
@@ -37,7 +44,8 @@ class About:
 
     port: str
     boot: int = 0  # 0: none seen
-    opened_utc_ns: int = 0  # 0: no clock, e.g. a saved log without time stamps
+    fault_utc_ns: int = 0  # 0: no clock, e.g. a saved log without time stamps
+    first_sign: HitCount | None = None  # another fault before it
     boot_started_utc_ns: int = 0  # 0: unknown
     outcome: Outcome | None = None
     outcome_cause: str = ""
@@ -121,16 +129,21 @@ def _cited_lines(report: Report, context: Sequence[Stretch], now: datetime) -> l
     return [f"{e.ref}  {safe(e.quote)}" for at, e in cited.items() if at not in shown]
 
 
+def outcome_words(outcome: Outcome) -> str:
+    """Return what a board did after a fault; that it printed on does not say in which boot."""
+    return "went on printing" if outcome == "continued" else outcome
+
+
 def _heading(report: Report, about: About, now: datetime) -> Text:
     line = Text(f"Incident {report.incident}" if report.incident else "Incident")
     line.append(f" · {about.shown or about.port} · ")
     line.append(report.severity, SEVERITY_STYLES[report.severity])
-    if about.opened_utc_ns:
-        line.append(f" · {clock(about.opened_utc_ns, now)}")
+    if about.fault_utc_ns:
+        line.append(f" · {clock(about.fault_utc_ns, now)}")
     if about.boot:
         since = ""
-        if 0 < about.boot_started_utc_ns <= about.opened_utc_ns:
-            after_s = (about.opened_utc_ns - about.boot_started_utc_ns) / 1e9
+        if 0 < about.boot_started_utc_ns <= about.fault_utc_ns:
+            after_s = (about.fault_utc_ns - about.boot_started_utc_ns) / 1e9
             since = f", {_long_span(after_s)} after its start"
         line.append(f" (boot #{about.boot}{since})")
     return line
@@ -207,11 +220,12 @@ def _listed(label: str, items: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _facts(report: Report, about: About, now: datetime) -> Iterator[tuple[str, list[str]]]:
     """Return what stands below the conclusions: a label and one item or more."""
+    if (first := about.first_sign) is not None:
+        yield "First sign", [_first_sign(first, about)]
     if about.outcome:
-        cause = f" ({safe(about.outcome_cause)})" if about.outcome_cause else ""
-        if about.outcome_cause == "panic":  # a start behind a crash, whatever it was that reset it
-            cause = " after the crash"
-        yield "Outcome", [f"the board {about.outcome}{cause}"]
+        told = _CAUSES.get(about.outcome_cause, f" ({safe(about.outcome_cause)})")
+        cause = told if about.outcome_cause else ""
+        yield "Outcome", [f"the board {outcome_words(about.outcome)}{cause}"]
     claims = " ".join(conclusion.claim for conclusion in report.conclusions)
     for label, status in _STATUSES:
         texts = [h.text or h.fault_class for h in report.hypotheses if h.status == status]
@@ -230,6 +244,14 @@ def _facts(report: Report, about: About, now: datetime) -> Iterator[tuple[str, l
     yield "Made by", [_made_by(report)]
     if not about.is_on_disk:
         yield "Stored", ["not on disk yet: the log or the database cannot be written"]
+
+
+def _first_sign(first: HitCount, about: About) -> str:
+    """Tell what came before the fault; it need not have caused it."""
+    place = f"L{first.first_seq}, " if first.first_seq else ""
+    earlier_s = (about.fault_utc_ns - first.first_utc_ns) / 1e9
+    since = f"{_long_span(earlier_s)} earlier, " if about.fault_utc_ns and earlier_s > 0 else ""
+    return f"{since}{place}{safe(first.title)}"
 
 
 def _step(step: NextStep) -> str:

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _LONGEST_S = 3650 * 86400.0
+_SPANS = re.compile(r"-?((?:\d+[smhdw]){2,})(?:\s+ago)?")  # as `span` writes it: 3h12m
+_SPAN = re.compile(r"(\d+)([smhdw])")
 _AGO = re.compile(
     r"-?(\d+(?:\.\d+)?)\s*([smhdw]|sec|min|(?:second|minute|hour|day|week)s?)(?:\s+ago)?"
 )
@@ -27,9 +29,14 @@ def parse_when(text: str, now: datetime) -> int:
         return _ns(now)
     if word in {"today", "yesterday"}:
         return _ns(_midnight(now, days_ago=0 if word == "today" else 1))
+    seconds: float | None = None
     if ago := _AGO.fullmatch(word):
+        seconds = float(ago.group(1)) * _UNITS[ago.group(2)[0]]
+    elif spans := _SPANS.fullmatch(word):
+        seconds = _added(spans.group(1))
+    if seconds is not None:
         try:
-            return _ns(now - timedelta(seconds=float(ago.group(1)) * _UNITS[ago.group(2)[0]]))
+            return _ns(now - timedelta(seconds=seconds))
         except (OverflowError, ValueError) as exc:  # before the year 1
             raise _no_time(text) from exc
     if clock := _CLOCK.fullmatch(word):
@@ -51,11 +58,17 @@ def parse_span(text: str) -> float:
     """
     span = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip().lower())
     seconds = float(span.group(1)) * _UNITS[span.group(2)] if span else 0.0
+    if spans := _SPANS.fullmatch(text.strip().lower()):
+        seconds = _added(spans.group(1))
     if not 0 < seconds <= _LONGEST_S:
         raise ValueError(
             f"{text!r} is no length of time: write 30m, 2h or 1d, 10 years (3650d) at most"
         )
     return seconds
+
+
+def _added(spans: str) -> float:
+    return float(sum(int(count) * _UNITS[unit] for count, unit in _SPAN.findall(spans)))
 
 
 def local_now() -> datetime:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from serialwatch.incidents.known_faults import KnownFaults
 from serialwatch.incidents.open_incident import (
-    SETTLE_NS,
     OpenIncident,
     S,
     is_fault,
@@ -302,15 +301,10 @@ class Incidents:
             if goes_on and not live.primary.trigger.startswith(_NO_CRASH):
                 # A kernel's fault takes user space with it, not the other way round.
                 is_of_it = live.primary.ecosystem in (hit.ecosystem, "linux")
-                if is_of_it or severity_rank(hit.severity) <= severity_rank(live.severity):
+                is_milder = severity_rank(hit.severity) <= severity_rank(live.severity)
+                if (is_of_it or is_milder) and live.may_lead_to(hit):
                     return live
-            # A fault that came again prints again what it printed then, in other words perhaps.
-            if (
-                hit.mono_ns - live.recent_ns <= SETTLE_NS
-                and live.fault_ns is not None
-                and not live.is_past(hit)
-                and severity_rank(hit.severity) <= severity_rank(live.severity)
-            ):
+            if live.goes_on_with(hit):
                 return live
         for better in port.better:
             if (
@@ -455,7 +449,7 @@ class Incidents:
         port.active.pop(live.id, None)
         if port.current is live:
             port.current = None
-        return IncidentChange("resolved", live.record("resolved", who))
+        return IncidentChange("resolved", live.record("resolved", who), live.told_anew())
 
     # What changed
 
@@ -471,7 +465,7 @@ class Incidents:
 
     def _told(self, what: IncidentWhat, live: OpenIncident) -> IncidentChange:
         live.untold_seq = None
-        return IncidentChange(what, live.record())
+        return IncidentChange(what, live.record(), live.told_anew())
 
     def _link(self, live: OpenIncident) -> list[OpenIncident]:
         """Link it with what failed on other ports within the same second; return whom it joins."""

@@ -11,6 +11,7 @@ from serialwatch.records import (
     Hit,
     HitCount,
     Incident,
+    Lead,
     Outcome,
     Ready,
     Severity,
@@ -89,6 +90,7 @@ class _Tally:
                 count=self.count,
                 samples=tuple(self.samples),
                 fields=dict(self.first.fields),
+                knowledge=self.first.knowledge,
             )
         return self._record
 
@@ -110,6 +112,7 @@ class OpenIncident:
         self.is_worse = False  # since it settled; it settles once more then
         self.open_blocks: set[str] = set()  # triggers
         self.recent_ns = mono_ns  # the last hit or block end that counts as activity
+        self.again_ns = mono_ns  # likewise; once it has settled, of its root cause only
         self.phase: State = "open"  # as the agent has it; open, investigating or reported
         self.muted_until_utc_ns: int | None = None
         self.linked: tuple[int, ...] = ()
@@ -136,6 +139,7 @@ class OpenIncident:
         self._clear_at: tuple[int, int] | None = None  # and where the first that is a cause stands
         self._severity = hit.severity
         self.add(hit)
+        self._told = Lead(self.primary.trigger, self._severity)
 
     @classmethod
     def restored(cls, incident: Incident, mono_ns: int, utc_ns: int) -> OpenIncident:
@@ -170,13 +174,14 @@ class OpenIncident:
             self._know(tally.first)
         self._counts = {(primary.trigger, primary.key): incident.count}
         self._severity = incident.severity
+        self._told = Lead(primary.trigger, incident.severity)
         self.fingerprint = incident.fingerprint
         self.last_seq = incident.last_seq
         self.last_mono_ns = moved(incident.last_utc_ns)
         self.last_utc_ns = incident.last_utc_ns
         self.is_settled = True
         self.open_blocks.clear()
-        self.recent_ns = self.last_mono_ns
+        self.recent_ns = self.again_ns = self.last_mono_ns
         self.phase = incident.state if incident.state in {"investigating", "reported"} else "open"
         self.muted_until_utc_ns = incident.muted_until_utc_ns
         self.linked, self.seen_before = incident.linked, incident.seen_before
@@ -226,6 +231,8 @@ class OpenIncident:
             self.is_decided = True  # the silence that follows is the cable's
         if hit.severity != "note" and not self._is_silenced(hit):
             self.recent_ns = max(self.recent_ns, hit.mono_ns)
+            if not self.is_complete or self._is_root(hit):
+                self.again_ns = max(self.again_ns, hit.mono_ns)
         if self.is_complete:
             return False
         self.last_seq = max(self.last_seq, hit.seq)
@@ -238,6 +245,8 @@ class OpenIncident:
         self.open_blocks.discard(trigger)
         self._block_end_ns = max(self._block_end_ns, mono_ns)
         self.recent_ns = max(self.recent_ns, mono_ns)
+        if not self.is_complete or trigger == self.primary.trigger:
+            self.again_ns = max(self.again_ns, mono_ns)
         if not self.is_complete:
             self.last_seq = max(self.last_seq, last_seq)
 
@@ -266,6 +275,19 @@ class OpenIncident:
         """Note that the board is ready; if it has started since, this fault is past."""
         if ready.boot > self._boot and not self.open_blocks:
             self.up_seq = self.up_seq or ready.seq
+
+    def goes_on_with(self, hit: Hit) -> bool:
+        """Tell whether its root cause came again just now, and a hit is what it prints then.
+
+        What it prints may have other words, but a sharp fault that was never part of it and comes
+        in a later boot is one of its own.
+        """
+        if self.fault_ns is None or hit.mono_ns - self.again_ns > SETTLE_NS or self.is_past(hit):
+            return False
+        is_new = hit.boot > self.primary.boot and hit.trigger not in self._tallies
+        if is_new and is_fault(hit) and hit.tier == "specific" and not hit.continues:
+            return False
+        return severity_rank(hit.severity) <= severity_rank(self._severity)
 
     def is_past(self, hit: Hit) -> bool:
         """Tell whether the board has started and got ready between this fault and a hit.
@@ -350,6 +372,11 @@ class OpenIncident:
             resolved_by=resolved_by,
         )
 
+    def told_anew(self) -> Lead | None:
+        """Note that it is told now; return as what it was told before, None if as the same."""
+        was, self._told = self._told, Lead(self.primary.trigger, self._severity)
+        return was if was != self._told else None
+
     def refingerprint(self, firmware: str) -> bool:
         """Take the build and the root cause into the fingerprint; return whether it changed."""
         before = self.fingerprint
@@ -386,23 +413,42 @@ class OpenIncident:
         """
         if tells_a_consequence(hit):
             return True
-        if not hit.continues or self._clear_at is None or self._clear_at >= _position(hit):
-            return False
-        return not self._is_crash_of_its_own(hit)
+        return hit.continues and self._clear_at is not None and self._clear_at < _position(hit)
 
-    def _is_crash_of_its_own(self, hit: Hit) -> bool:
-        """Tell whether a handler that many firmwares have told of a crash after lesser faults."""
-        if hit.tier != "family" or hit.severity != "critical" or not hit.continues:
-            return False
-        firsts = (t.first for t in self._tallies.values() if t.first.tier != "generic")
-        earlier = [f for f in firsts if is_fault(f) and _position(f) < _position(hit)]
-        return bool(earlier) and all(
-            f.severity != "critical" and f.ecosystem != hit.ecosystem for f in earlier
+    def _leading(self) -> set[str]:
+        """Return the first crash after lesser faults only, or those of them that may lead to it.
+
+        A fault that takes no board down, as of a program or a bus, did not cause a crash that
+        comes within the same seconds unless it is known to; one that nothing is known of leads.
+        """
+        firsts = sorted((t.first for t in self._tallies.values() if _is_clear(t)), key=_position)
+        crash = next((f for f in firsts if self._tallies[f.trigger].severity == "critical"), None)
+        if crash is None or crash.led_by is None:
+            return set()
+        known = [*crash.led_by]
+        for other in firsts:  # one line may be told by a vague rule and by its sharper one
+            of_it = (other.trigger, other.parent)
+            if other.led_by and (crash.trigger in of_it or crash.parent == other.trigger):
+                known += other.led_by
+        led_by: set[str] = set()
+        for lesser in reversed(firsts[: firsts.index(crash)]):  # what led to one led to the crash
+            if is_any(lesser.trigger, known):
+                led_by.add(lesser.trigger)
+                known += lesser.led_by or ()
+        return led_by or {crash.trigger}
+
+    def may_lead_to(self, hit: Hit) -> bool:
+        """Tell whether a crash may come of this incident, not only after it."""
+        return (
+            hit.led_by is None
+            or self._severity == "critical"
+            or any(is_any(trigger, hit.led_by) for trigger in self._tallies)
         )
 
     def _choose(self) -> bool:
         """Find the root cause; return whether it is another one than before."""
-        best = max(self._tallies.values(), key=self._merit)
+        leading = self._leading()
+        best = max(self._tallies.values(), key=lambda tally: self._merit(tally, leading))
         refined = {best.first.trigger}
         while sharper := [
             t
@@ -411,23 +457,26 @@ class OpenIncident:
             and t.first.trigger not in refined
             and t.severity != "note"
         ]:
-            best = max(sharper, key=self._merit)
+            best = max(sharper, key=lambda tally: self._merit(tally, leading))
             refined.add(best.first.trigger)
         changed = best.first.trigger != self.primary.trigger
         self.primary = best.first
         return changed
 
-    def _merit(self, tally: _Tally) -> tuple[bool, bool, bool, int, int, int]:
-        """Rank as a root cause: a fault, no consequence, a crash, a sharp rule, early."""
+    def _merit(self, tally: _Tally, leading: set[str]) -> tuple[bool, bool, bool, int, int, int]:
+        """Rank as a root cause: a fault, what leads, no consequence, a sharp rule, early."""
         first = tally.first
         return (
             severity_rank(tally.severity) >= 2,
+            first.trigger in leading,
             not self._follows(first) and not self._is_silenced(first),
-            self._is_crash_of_its_own(first),
             _TIER_RANKS[first.tier],
             -first.mono_ns,
             -first.seq,
         )
+
+    def _is_root(self, hit: Hit) -> bool:
+        return (hit.trigger, hit.key) == (self.primary.trigger, self.primary.key)
 
     def _is_silenced(self, hit: Hit) -> bool:
         return hit.tier == "generic" and self._has_clear_fault
@@ -440,6 +489,20 @@ class OpenIncident:
         """Order for people: the root cause, then by line, then what no line carries."""
         first = tally.first
         return first.trigger != self.primary.trigger, not first.seq, first.seq, first.utc_ns
+
+
+def is_any(trigger: str, known: Iterable[str]) -> bool:
+    """Tell whether a trigger is one of `known`, of which `pack.*` is a whole pack and `*` all."""
+    return any(
+        trigger == one or (one.endswith("*") and trigger.startswith(one[:-1])) for one in known
+    )
+
+
+def _is_clear(tally: _Tally) -> bool:
+    """Tell whether something failed there, not only how it went on, told by a sharp rule."""
+    first = tally.first
+    is_sharp = first.tier != "generic" and not tells_a_consequence(first)
+    return is_sharp and severity_rank(tally.severity) >= 2
 
 
 def _position(hit: Hit) -> tuple[int, int]:
@@ -461,6 +524,7 @@ def _tallies(primary: Hit, counts: Iterable[HitCount]) -> Iterable[tuple[str, _T
             mono_ns=primary.mono_ns,
             utc_ns=count.first_utc_ns,
             fields=count.fields,
+            knowledge=count.knowledge,
         )
         tally = _Tally(first, count.severity, count.last_seq, count.last_utc_ns, count.count)
         tally.samples = list(count.samples)

@@ -106,7 +106,7 @@ class Pipeline:
 
     def __init__(self, matcher: Matcher, first_id: int = 1) -> None:
         self._matcher = MatcherAhead(matcher)
-        self._of_starts = {n for n, use in enumerate(matcher.uses) if use.boots or use.causes}
+        self._of_starts = matcher.of_starts
         self._watch = PortWatch(PORT, self._matcher, WatchOptions(is_saved=True))
         self._incidents = Incidents(first_id)
         self._clock = LogClock()
@@ -232,10 +232,11 @@ class Pipeline:
         )
         for part, mono_ns in pieces if timed is text else _same_lines(text, pieces):
             lines = part.count(b"\n")
-            self._tell(self._watch.tick(mono_ns, mono_ns))
+            begun_ns = self._clock.begun_ns
+            self._tell(self._watch.tick(begun_ns, begun_ns))
             fed = Lines(self.next_seq, lines, part, mono_ns, mono_ns)
             boot = self._watch.boot
-            self._tell(self._watch.fed(fed))
+            self._tell(self._watch.fed(fed, begun_ns))
             if self._watch.boot != boot:  # it is told later, when its cause is known
                 self._clock.restarted()
             self._incidents.lines(PORT, lines, mono_ns)

@@ -34,6 +34,7 @@ class _Form:
     read_ns: Callable[[bytes], int]  # of second and tenth
     is_boards: bool = False  # it starts anew with the board
     has_date: bool = True
+    is_step: bool = False  # it tells how long after the line before, if not the minute
 
     @property
     def stamp(self) -> bytes:
@@ -53,8 +54,8 @@ class _Form:
 def _seconds_ns(text: bytes) -> int:
     """Read a number of seconds, the last one in the text."""
     whole, _, tenth = text.lstrip(b"[( ").partition(b".")
-    if not whole.isdigit():  # a level before it
-        whole, _, tenth = _last_number(text).partition(b".")
+    if not whole.isdigit():  # a level before it, the end of half a line in it
+        whole, _, tenth = _last_number(b"".join(text.splitlines())).partition(b".")
     return int(whole) * _S + int(tenth or b"0") * _S // 10
 
 
@@ -107,6 +108,16 @@ def _month_day_ns(text: bytes) -> int:
     return _day_ns(_NO_YEAR, int(found[1]), int(found[2])) + _clock_ns(text)
 
 
+def _step_or_minute_ns(text: bytes) -> int:
+    if b"+" in text:
+        return _seconds_ns(b"[" + text.partition(b"+")[2])
+    found = _DMESG_MINUTE.search(text)
+    assert found is not None
+    month = _MONTHS.find(found[1]) // 3 + 1
+    minutes = int(found[3]) * 60 + int(found[4])
+    return _day_ns(_NO_YEAR, month, int(found[2])) + minutes * 60 * _S
+
+
 def _day_ns(year: int, month: int, day: int) -> int:
     try:
         return date(year, month, day).toordinal() * _DAY_NS
@@ -126,6 +137,7 @@ _LOCAL_DATE = re.compile(rb"(\d{1,2})[./-](\d{1,2})[./-](\d{2,4}),? (\d{1,2})")
 _HALF_DAY = re.compile(rb"([AaPp])[Mm]\Z")
 _MONTH_DAY_NUMBERS = re.compile(rb"(\d\d)-(\d\d) ")
 _MONTH_DAY = re.compile(rb"([A-Z][a-z]{2}) +(\d{1,2}) ")
+_DMESG_MINUTE = re.compile(rb"([A-Z][a-z]{2}) ?(\d{1,2}) (\d\d):(\d\d)\Z")
 _YEAR = re.compile(rb" (\d{4})\Z")
 
 _HMS = rb"[0-2]\d:[0-5]\d:[0-5]\d"
@@ -162,9 +174,14 @@ _FORMS = (
     _Form(rb"[\[(]?1\d{9}", rb"\.\d", rb"\d{1,8}[\])]?(?: |\t)", _seconds_ns),  # ts '%.s'
     _Form(rb"\[\d{1,8}", rb"\.\d", rb"\d{5} \d+\.\d{6}\]", _seconds_ns),  # grabserial -t
     _Form(
-        rb"(?:<\d{1,3}>)?\[ {0,11}\d{1,8}", rb"\.\d",
+        rb"(?:<\d{1,3}>)?\[ {0,11}(?:\d{1,8}|\d{0,7}\r?\n {0,11}\d{0,8}(?=\.))",
+        rb"\.(?:\d|(?=\r?\n\d))",
         rb"(?:\d{2,8}(?:\]| / | <| {16}\])|\d{0,5}(?=\r?\n))",
         _seconds_ns, is_boards=True,  # the line may be torn in its stamp
+    ),
+    _Form(  # dmesg -e
+        rb"\[(?: {1,8}\+\d{1,8}|" + _MONTH + rb" ?\d{1,2} \d\d:\d\d(?=\]))", rb"(?:\.\d)?",
+        rb"(?:\d{5})?\]", _step_or_minute_ns, is_step=True,
     ),
     _Form(rb"\[" + _HMS, rb"\.\d", rb"\d\d,\d{3}\]", _clock_ns, is_boards=True),  # Zephyr
     _Form(rb"[EWIDV] \(\d{0,7}", rb"\d", rb"\d\d\) ", _tenths_ns, is_boards=True),  # ESP
@@ -213,7 +230,7 @@ class LogClock:
     """
 
     def __init__(self) -> None:
-        self.now_ns = _S
+        self.now_ns = self.begun_ns = _S  # of the end of the newest piece, and of its start
         self._form: _Form | None = None
         self._number = 0  # of the form
         self._stamp_ns: int | None = None  # the newest
@@ -242,7 +259,7 @@ class LogClock:
         """
         runs = self._stamps(b"\n" + text, _BY_TENTH if is_exact else _BY_SECOND)
         pause_ns = _S // 5 if is_exact else _PAUSE_NS
-        begun_ns = self.now_ns
+        begun_ns = first_ns = self.now_ns
         begun = last = 0  # where the piece, and the lines since the newest stamp, start in `text`
         for index, (at, stamp_ns, size) in enumerate(runs):
             following = runs[index + 1][1] if index + 1 < len(runs) else None
@@ -254,13 +271,17 @@ class LogClock:
             is_long = at - begun >= _PIECE or now_ns - begun_ns >= _PAUSE_NS
             is_due = is_long and now_ns // _S != self.now_ns // _S
             if at > begun and (is_due or step_ns >= pause_ns):
+                self.begun_ns = first_ns
                 yield text[begun:at], self.now_ns
                 begun, begun_ns = at, now_ns
+            if at <= begun:
+                first_ns = now_ns
             self.now_ns = now_ns
             self._unstamped = 0
             last = min(at + size, len(text))
         self._unseen(len(text) - last)
         if begun < len(text):
+            self.begun_ns = first_ns
             yield text[begun:], self.now_ns
 
     def look(self, text: bytes) -> None:
@@ -304,6 +325,13 @@ class LogClock:
         """Return how much time a stamp says went by; None: it cannot be believed."""
         before_ns, form = self._stamp_ns, self._form
         assert form is not None
+        if form.is_step:
+            is_minute = stamp_ns >= _DAY_NS
+            step_ns = max(0, stamp_ns - (before_ns or stamp_ns)) if is_minute else stamp_ns
+            self._stamp_ns = (
+                stamp_ns if is_minute and before_ns is None else (before_ns or 0) + step_ns
+            )
+            return step_ns
         if before_ns is None:
             ended_ns, self._ended_ns = self._ended_ns, None
             self._stamp_ns = stamp_ns

@@ -113,12 +113,19 @@ class Approvals:
     async def decide(
         self, id: str, decision: Literal["approve", "deny"], note: str, who: Who
     ) -> Json:
-        """Note what a person says; what is approved is done at once if nothing is in its way."""
+        """Note what a person says; what is approved is done at once if nothing is in its way.
+
+        A no also takes back what was approved, as long as no step of it has begun.
+        """
         row = await self._write(partial(rows.load_approval, id=id))
         if row is None:
             raise no_approval(id)
         if decision == "approve" and row.state == "pending" and (why := await self._obstacle(row)):
             raise BenchError("not_now", f"{why}: nothing was sent, {id} still waits")
+        if decision == "deny" and (ended := await self._taken_back(row, who)) is not None:
+            self._note(ended, decision, note, who)
+            self._tell_agent(ended)
+            return approval_to_json(ended)
         job = partial(
             rows.decide,
             id=id,
@@ -137,9 +144,7 @@ class Approvals:
             was = "expired" if row.state == "pending" else row.state
             by = f" by {row.decided_by}" if row.decided_by else ""
             raise BenchError("not_now", f"{id} is {was} already{by}")
-        detail = {"approval": id, "skill": row.skill, "run": row.run_id, "note": note[:200]}
-        self._bench.audit(AuditEntry(who, decision, row.port, 0, detail, "ok"))
-        log.info("%s: action %s (%s): %s by %s", row.port, id, row.skill, row.state, who.user)
+        self._note(row, decision, note, who)
         await self._count()
         if decision == "deny":
             self._tell_agent(row)
@@ -147,6 +152,26 @@ class Approvals:
             self._approved[id] = _hash_of(row)
             self._woken.set()
         return approval_to_json(row)
+
+    def _note(
+        self, row: ApprovalRow, decision: Literal["approve", "deny"], note: str, who: Who
+    ) -> None:
+        detail = {"approval": row.id, "skill": row.skill, "run": row.run_id, "note": note[:200]}
+        self._bench.audit(AuditEntry(who, decision, row.port, 0, detail, "ok"))
+        log.info("%s: action %s (%s): %s by %s", row.port, row.id, row.skill, row.state, who.user)
+
+    async def _taken_back(self, row: ApprovalRow, who: Who) -> ApprovalRow | None:
+        """End an approved action of which nothing has been done; None if it is no such one."""
+        problem = f"{who.user} has taken it back"
+        if (grant := self._grants.get(row.id)) is not None:
+            async with grant.acting:
+                if grant.begun or grant.is_over:
+                    return None
+                grant.problem = problem  # no step begins any more
+            return await self._close(grant, "")
+        if self._approved.pop(row.id, None) is None:
+            return None
+        return await self._ended(row, "failed", f"nothing was sent: {problem}")
 
     # For the agent
 
@@ -256,6 +281,8 @@ class Approvals:
             return
         now = self._clock()
         if not await self._db.run(partial(rows.begin, id=row.id, now_utc_ns=now), durable=True):
+            return
+        if row.id not in self._approved:  # taken back meanwhile, and ended
             return
         until_s = asyncio.get_running_loop().time() + DONE_S
         grant = self._grants[row.id] = Grant(row, self._agent.pid, until_s)

@@ -321,7 +321,7 @@ class Service:
         self._start_notifiers(tasks)
         self._start_part("api", self._serve_api, tasks)
         self._ttys.configure(self._config.port)
-        self._start_part("ttys", self._offer_ttys, tasks)
+        self._start_part("ttys", self._ttys.run, tasks)
         self._start_part("agent", self._desk.link.run, tasks)
         self._start_part("approvals", self._bench.approvals.run, tasks)
         self._start_part("host", self._host.run, tasks)
@@ -390,12 +390,6 @@ class Service:
         finally:
             self._api = None
             await api.stop()
-
-    async def _offer_ttys(self) -> None:
-        policy = policy_of_this_process(is_system=is_system())
-        with contextlib.suppress(OSError):  # the API needs it too, and says why there is none
-            make_folder(run_dir(self._config), policy.view_gid)
-        await self._ttys.run()
 
     async def _stop_parts(self) -> None:
         self._upkeep.stop()
@@ -608,6 +602,8 @@ class Service:
         if config.api != before.api:
             await self._stop_part("api")
             self._start_part("api", self._serve_api, tasks)
+        elif self._api is not None:
+            self._api.take_token(read_token(config.api.token_file))
         log.info(
             "%s: %d ports opened, %d closed, %d untouched",
             why,

@@ -158,6 +158,10 @@ class Faults:
                 if incident.state != "muted":  # the title may hold the board's words
                     log.info("%s: incident %d opened: %s, %s, at L%d", incident.port, incident.id,
                              incident.trigger, incident.severity, incident.first_seq)  # fmt: skip
+            elif change.was is not None and incident.state != "muted":
+                log.info("%s: incident %d is now %s, %s, at L%d; it was %s, %s", incident.port,
+                         incident.id, incident.trigger, incident.severity, incident.first_seq,
+                         change.was.trigger, change.was.severity)  # fmt: skip
             searched = self.searched.get(incident.port, 0)
             position = self.incidents.matched(incident.port, searched) if searched else 0
             self._store(incident, phase, queue_id, position)

@@ -20,12 +20,15 @@ from typing import Any, Protocol
 
 from serialwatch.api.bench import AuditEntry, Bench, BenchError, Who
 from serialwatch.config import PortConfig
+from serialwatch.service.places import make_folder
 from serialwatch.service.tty_pair import OpenWatch, TtyPair
 
 log = logging.getLogger(__name__)
 
 MAX_PAIRS = 16  # a port; who comes then shares the last one
 AUDIT_S = 5.0
+QUIET_S = 0.1  # after a write that failed, input is dropped until none has come for so long
+DEAF_S = 3.0  # but not for longer: a key that is pressed all the time must reach the board again
 _MAX_WAITING = 64  # pieces of input of a port that are not written yet
 WHO = Who(-1, "a terminal program", 0)  # a pty does not tell who types
 
@@ -54,6 +57,8 @@ class _PortTty:
     more: asyncio.Event = field(default_factory=asyncio.Event)
     refused: str = ""  # why input was dropped last, as it was told
     dropped_bytes: int = 0  # of it
+    # Programs whose text has got a hole: when it has ended, and when it is not waited for any more.
+    deaf: dict[TtyPair, tuple[float, float]] = field(default_factory=dict)
     typed_bytes: int = 0  # not in the audit yet
     typed_sum: Any = field(default_factory=hashlib.sha256)  # of them
     task: asyncio.Task[None] | None = None
@@ -134,6 +139,7 @@ class PortTtys:
             self._watch = None
 
     def _make_folder(self) -> None:
+        make_folder(self._folder.parent, self._access.view_gid if self._access else None)
         self._folder.mkdir(mode=0o750, exist_ok=True)
         if self._access is not None and self._access.view_gid is not None:
             with contextlib.suppress(PermissionError):  # then it is the group we run as
@@ -187,6 +193,7 @@ class PortTtys:
 
         def closed(pair: TtyPair) -> None:
             port.used.remove(pair)
+            port.deaf.pop(pair, None)
             self._audit(name, port)
             if pair is port.idle:
                 self._offer(name, port)
@@ -227,6 +234,9 @@ class PortTtys:
         if port.config.pty != "write":
             self._refuse(name, port, len(data), 'its configuration does not say pty = "write"')
             return
+        if self._is_deaf(port, pair):
+            port.dropped_bytes += len(data)
+            return
         port.waiting.append((pair, data))
         port.more.set()
         if len(port.waiting) >= _MAX_WAITING:
@@ -239,10 +249,23 @@ class PortTtys:
             port.more.clear()
             while port.waiting:
                 pair, data = port.waiting.popleft()
-                await self._write(name, port, data)
+                if self._is_deaf(port, pair):
+                    port.dropped_bytes += len(data)
+                else:
+                    await self._write(name, port, pair, data)
                 pair.resume()
 
-    async def _write(self, name: str, port: _PortTty, data: bytes) -> None:
+    def _is_deaf(self, port: _PortTty, pair: TtyPair) -> bool:
+        """Tell whether input goes on with a text of which the board has not got all."""
+        now_s = asyncio.get_running_loop().time()
+        quiet_s, end_s = port.deaf.get(pair, (0.0, 0.0))
+        if now_s >= min(quiet_s, end_s):
+            port.deaf.pop(pair, None)
+            return False
+        port.deaf[pair] = now_s + QUIET_S, end_s
+        return True
+
+    async def _write(self, name: str, port: _PortTty, pair: TtyPair, data: bytes) -> None:
         if (writer := self._writer(name)) is not None:
             self._refuse(name, port, len(data), f"{writer.user} (pid {writer.pid}) is typing")
             return
@@ -254,6 +277,9 @@ class PortTtys:
         except BenchError as exc:
             sent = exc.sent
             self._refuse(name, port, len(data) - sent, exc.message)
+            if exc.code == "failed" and pair in port.used:
+                now_s = asyncio.get_running_loop().time()
+                port.deaf[pair] = now_s + QUIET_S, now_s + DEAF_S
         finally:
             port.typed_bytes += sent
             port.typed_sum.update(data[:sent])

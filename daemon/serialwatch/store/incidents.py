@@ -35,7 +35,7 @@ _SAVE = f"""
     WHERE port = excluded.port AND opened_at = excluded.opened_at
 """  # noqa: S608 - made of our own column names
 _SAVE_HITS = """
-    INSERT INTO hits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO hits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (incident_id, "trigger") DO UPDATE SET
         severity = excluded.severity, last_seq = excluded.last_seq, last_at = excluded.last_at,
         count = excluded.count, samples_json = excluded.samples_json
@@ -259,6 +259,7 @@ def _hit_values(incident_id: int, hit: HitCount) -> list[object]:
         hit.count,
         json.dumps(hit.samples),
         json.dumps(dict(hit.fields)),
+        hit.knowledge,
     ]
 
 
@@ -327,4 +328,5 @@ def _hit(row: dict[str, Any]) -> HitCount:
         count=row["count"],
         samples=tuple(json.loads(row["samples_json"])),
         fields=json.loads(row["fields_json"]),
+        knowledge=row["knowledge"],
     )

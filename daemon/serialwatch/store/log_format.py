@@ -14,6 +14,7 @@ import os
 import re
 import struct
 from binascii import crc_hqx
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -178,8 +179,13 @@ def log_files(folder: Path) -> list[Path]:
         names = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
+    return [folder / name for _, name in in_order(names)]
+
+
+def in_order(names: Iterable[str]) -> list[tuple[int, str]]:
+    """Return (first line, name) of those that log files have, ordered by it."""
     found = [(int(match[1]), name) for name in names if (match := _NAME.fullmatch(name))]
-    return [folder / name for seq, name in sorted(found) if seq]
+    return sorted(each for each in found if each[0])
 
 
 def kernel_boot_id() -> bytes:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
+import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from serialwatch.line import Line
 from serialwatch.store import log_boots
-from serialwatch.store.log_format import Kind, Place, Record, log_files
+from serialwatch.store.log_format import Kind, Place, Record, in_order
 from serialwatch.store.saved_file import LineStart, OpenFile, SavedFile
 
+_SETTLED_NS = 2_000_000_000  # the clocks of file systems are coarse: two changes may have one time
 _OPEN_FILES = 2  # the newest may grow: a writer begins a file before it ends the one before
 
 GapPlace = Literal["uart", "tty", "log", "client"]
@@ -43,17 +46,51 @@ class PortLog:
         self.port = port
         self._files: list[SavedFile] = []  # none of them empty
         self._last_seq = 0  # 0: not looked up yet
+        self._names: set[str] = set()  # of the folder's logs, as of `_listed_ns`
+        self._listed_ns = -1  # when the folder had changed last; -1: look again
+        self._growing: list[tuple[int, str]] = []  # (first line, name) of files that may grow
         self.refresh()
 
     def refresh(self) -> None:
-        """See what was written since."""
-        known = {file.path: file for file in self._files}
-        ended = {file.path for file in self._files[:-_OPEN_FILES]}
+        """See what was written since; of files that have ended nothing is looked at again."""
+        changed_ns = _changed_ns(self.folder)
+        if changed_ns < 0 or changed_ns != self._listed_ns:
+            self._list_folder()
+            self._listed_ns = changed_ns
+        ended, open_before = self._files[:-_OPEN_FILES], self._files[-_OPEN_FILES:]
+        files = self._looked_at({file.path.name: file for file in open_before})
+        if len(files) == len(open_before) and all(map(operator.is_, files, open_before)):
+            return
+        if ended and files and files[0].first_seq < ended[-1].first_seq:  # somebody put it there
+            ended, files = [], sorted([*ended, *files], key=lambda file: file.first_seq)
+        self._files = [*ended, *files]
+        self._last_seq = 0
+        if files := self._files[-_OPEN_FILES:]:
+            oldest = files[0].first_seq, files[0].path.name
+            self._growing = [each for each in self._growing if each >= oldest]
+
+    def _list_folder(self) -> None:
+        """Take notice of log files that are new or gone."""
+        try:
+            names = [name for name in os.listdir(self.folder) if name.endswith(".log")]
+        except (FileNotFoundError, NotADirectoryError):
+            names = []
+        fresh = [name for name in names if name not in self._names]
+        if len(names) - len(fresh) < len(self._names):
+            self._names.intersection_update(names)
+            self._files = [file for file in self._files if file.path.name in self._names]
+            self._last_seq = 0
+            newest = [(file.first_seq, file.path.name) for file in self._files[-_OPEN_FILES:]]
+            kept = {each for each in self._growing if each[1] in self._names}
+            self._growing = sorted(kept.union(newest))
+        self._names.update(fresh)
+        self._growing = sorted([*self._growing, *in_order(fresh)])
+
+    def _looked_at(self, known: Mapping[str, SavedFile]) -> list[SavedFile]:
+        """Return the files that may have grown, those that are as they were as they are known."""
         files: list[SavedFile] = []
-        for path in log_files(self.folder):
-            if path in ended:
-                files.append(known[path])
-                continue
+        for _, name in self._growing:
+            path = self.folder / name
             try:
                 # The index first: it is written after the bytes.
                 index_bytes = _size(f"{path.parent}/{path.stem}.idx")
@@ -62,15 +99,14 @@ class PortLog:
                 continue
             if not log_bytes:
                 continue
-            file = known.get(path)
+            file = known.get(name)
             if file is None or (file.log_bytes, file.index_bytes) != (log_bytes, index_bytes):
                 earlier = file
                 file = SavedFile(path, self.port, log_bytes, index_bytes)
                 if earlier is not None:
                     file.goes_on_from(earlier)
             files.append(file)
-        self._files = files
-        self._last_seq = 0
+        return files
 
     def bounds(self) -> tuple[int, int] | None:
         """Return the first and the last line number, None if there is no line.
@@ -145,7 +181,9 @@ class PortLog:
         return next(self.lines(first=seq, last=seq), None)
 
     def seq_at(self, utc_ns: int) -> int | None:
-        """Return the first line whose first byte came at or after a time, None if all are older.
+        """Return the first line that came at or after a time, None if all are older.
+
+        One that stood unfinished then, e.g. a prompt, came when it was completed.
 
         Where the wall clock was set, each stretch between is looked at by itself, oldest first.
         """
@@ -271,6 +309,15 @@ class PortLog:
                 yield replace(line, is_complete=True)
 
 
+def _changed_ns(folder: Path) -> int:
+    """Return when a name came or went in a folder, -1 if one may yet at the same time."""
+    try:
+        changed_ns = os.stat(folder).st_mtime_ns
+    except OSError:
+        return -1
+    return changed_ns if changed_ns < time.time_ns() - _SETTLED_NS else -1
+
+
 def _runs(files: Sequence[SavedFile]) -> Iterator[tuple[int, int]]:
     """Yield (first, stop) of neighbouring files of which each was begun later than the one before.
 
@@ -297,7 +344,7 @@ def _seq_in(opened: OpenFile, utc_ns: int) -> int | None:
         for line in opened.lines(start, []):
             if end is not None and line.seq > end.seq:
                 break
-            if line.utc_ns >= utc_ns:
+            if line.told_utc_ns >= utc_ns:
                 return line.seq
     return None
 

@@ -470,3 +470,9 @@ def m009_approvals(db: Database) -> None:
         CREATE INDEX approvals_incident ON approvals (incident_id);
         """,
     )
+
+
+@migrations()
+def m010_pages(db: Database) -> None:
+    """Which page explains a hit."""
+    _run(db, "ALTER TABLE hits ADD COLUMN knowledge TEXT NOT NULL DEFAULT '';")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import sqlite3
 import time
 from contextlib import closing
@@ -61,6 +63,9 @@ def open_file(path: Path) -> sqlite_utils.Database:
     wal = path.with_name(path.name + "-wal")
     is_unclean = wal.exists() and wal.stat().st_size > 0
     is_new = not path.exists() or path.stat().st_size == 0
+    if not path.exists():  # it holds prompts and answers: as closed as the logs
+        with contextlib.suppress(OSError):  # SQLite says what is wrong
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
     conn = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
     try:
         if is_new:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from serialwatch.triggers.matcher import Matcher, end_of
-from serialwatch.triggers.ruleset import Rule
-from serialwatch.triggers.uses import Uses
 from serialwatch.triggers.view import strip_escapes
 
 
@@ -20,10 +18,8 @@ class MatcherAhead(Matcher):
     def __init__(self, matcher: Matcher) -> None:
         self.__dict__.update(matcher.__dict__)  # rules and tables are the same
         self._scans = matcher
-        self._idle = {number for number, use in enumerate(matcher.uses) if not _acts(use)}
-        rules = matcher.ruleset.rules
-        self._back = max(map(_back, rules), default=0)  # lines that rules look back,
-        self._on = max(map(_on, rules), default=0)  # and on
+        self._idle = matcher.idle
+        self._back, self._on = matcher.asked_back, matcher.asked_on
         self._calm_lines = 0  # since something was found that acts
         self.view = b""  # the newest text without escapes
         self._at = 0  # where the next piece starts in it
@@ -56,35 +52,6 @@ class MatcherAhead(Matcher):
         self._next = behind = bisect_right(self._ahead, end, first, key=end_of)
         found = self._ahead[first:behind]
         return [(pattern, at - start) for pattern, at in found] if start else found
-
-
-def _acts(use: Uses) -> bool:
-    """Tell whether a pattern means something where nothing else was found."""
-    return bool(
-        use.rules
-        or use.boots
-        or use.causes
-        or use.ready
-        or use.ignores
-        or use.shutdowns
-        or use.detectors
-    )
-
-
-def _back(rule: Rule) -> int:
-    return max(
-        rule.needs.within_lines if rule.needs else 0,
-        rule.unless_near.before if rule.unless_near else 0,
-        rule.block.back_lines if rule.block else 0,
-    )
-
-
-def _on(rule: Rule) -> int:
-    return max(
-        rule.needs.within_lines if rule.needs else 0,
-        rule.unless_near.after if rule.unless_near else 0,
-        rule.block.max_lines if rule.block else 0,
-    )
 
 
 def _start_of_last(text: bytes, lines: int) -> int:

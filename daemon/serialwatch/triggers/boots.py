@@ -50,6 +50,15 @@ class Start:
     had_run_s: float  # since the start before
     ran: frozenset[str]  # ecosystems whose banners that run showed
 
+    def announced(self, leads_to: str) -> None:
+        """Note that the board had said that it sleeps, ends or restarts."""
+        if leads_to == "sleep":
+            self.was_asleep = True
+            return
+        self.interrupted = "shutdown"
+        if leads_to != "halt":
+            self.is_commanded = True
+
     @property
     def cause(self) -> BootCause:
         """Return why it started; what was asked for from outside explains most resets."""
@@ -93,6 +102,7 @@ class Boots:
         self._has_no_banner = False  # it restarted without printing one
         self._command: Moment | None = None
         self._panic: Moment | None = None
+        self._failed: Moment | None = None  # likewise; a board that waits for input went on
         self._is_asleep = False
         self._expected_until_ns = -1
         self._opened_until_ns = -1
@@ -189,6 +199,11 @@ class Boots:
         self._is_state_known = True
         return not was_ready
 
+    def went_on(self, at: Moment) -> bool:
+        """Note that the board waits for somebody; tell whether it had failed since it last did."""
+        failed, self._failed = self._failed, None
+        return failed is not None and at.seq > failed.seq
+
     def going_down(self, leads_to: str, at: Moment) -> None:
         """Note that a restart, an end or a sleep was announced."""
         if leads_to == "sleep":
@@ -210,7 +225,7 @@ class Boots:
 
     def faulted(self, at: Moment) -> None:
         """Note a fault that may end in a restart."""
-        self._panic = at
+        self._panic = self._failed = at
 
     def lost(self) -> None:
         """Note that the port is gone: what the board does meanwhile is not seen."""
@@ -255,7 +270,7 @@ class Boots:
             marker.state == "kernel"
             and self._last is not None
             and at.seq == self._last.seq + 1
-            and at.mono_ns - self._last.mono_ns <= _SAME_BANNER_S * S
+            and at.since_ns(self._last) <= _SAME_BANNER_S * S
         )
 
     def _comes_again(self, first: Banner, at: Moment) -> bool:
@@ -273,11 +288,11 @@ class Boots:
         return True
 
     def _is_next_to_last(self, at: Moment) -> bool:
-        return (
-            self._last is not None
-            and at.seq - self._last.seq <= _SAME_BANNER_LINES
-            and at.mono_ns - self._last.mono_ns <= _SAME_BANNER_S * S
-        )
+        if self._last is None or at.seq - self._last.seq > _SAME_BANNER_LINES:
+            return False
+        passed_ns = at.since_ns(self._last)
+        # Stamps of whole seconds say one second even where it is a millisecond.
+        return passed_ns <= _SAME_BANNER_S * S or passed_ns == S
 
     def _is_of_opening(self, at: Moment) -> bool:
         """Tell whether a start may come of the port's opening; a board may loop from there on."""
@@ -317,5 +332,5 @@ class Boots:
         self._seen = set()
         self._repeated = set()
         self._passed = set()
-        self._announced = self._command = self._panic = None
+        self._announced = self._command = self._panic = self._failed = None
         self._is_asleep = False

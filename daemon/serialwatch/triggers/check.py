@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Iterator
 
@@ -12,6 +13,23 @@ from serialwatch.triggers.moments import S
 from serialwatch.triggers.patience import unanswered
 from serialwatch.triggers.ruleset import Detector, Rule, RuleSet
 from serialwatch.triggers.watch import PortWatch
+
+_ESCAPE = re.compile(r"\\x1[bB]|\\e\b|\\033|\x1b")
+
+
+def unknown_ecosystems(ruleset: RuleSet) -> Iterator[str]:
+    """Return which rules wait for an ecosystem that no banner shows: they never hit."""
+    known = {boot.ecosystem for boot in ruleset.boots} | {"linux"}  # that by its stamps, too
+    for rule in ruleset.rules:
+        for name in rule.ecosystem:
+            if name in known:
+                continue
+            near = difflib.get_close_matches(name.lower(), known, n=1)
+            meant = f"is {near[0]!r} meant? " if near else ""
+            yield (
+                f"rule {rule.id} ({rule.source}): no [[boot]] shows the ecosystem {name!r}, "
+                f"so it never hits; {meant}known are {', '.join(sorted(known))}"
+            )
 
 
 def check_rules(ruleset: RuleSet, matcher: Matcher | None = None) -> list[str]:
@@ -135,7 +153,7 @@ def _wrong_example(matcher: Matcher, rule: Rule, example: str) -> Iterator[str]:
     own = {rule.id, *_ancestors(matcher.ruleset, rule)}
     if rule.id not in {hit.trigger for hit in hits}:
         instead = ", ".join(dict.fromkeys(hit.trigger for hit in hits)) or "nothing"
-        yield f"example {example!r} is not found by it, but by {instead}"
+        yield f"example {example!r} is not found by it, but by {instead}: {_why_missed(rule)}"
         return
     title = next(hit.title for hit in hits if hit.trigger == rule.id)
     if "?" in title and "?" not in rule.title:
@@ -146,7 +164,16 @@ def _wrong_example(matcher: Matcher, rule: Rule, example: str) -> Iterator[str]:
             continue
         if other.continues or TIERS.index(other.tier) < TIERS.index(rule.tier):
             continue
-        yield f"example {example!r} also hits {hit.trigger}"
+        remedy = f"make that one sharper, or let one be the `parent` of the other ({other.source})"
+        yield f"example {example!r} also hits {hit.trigger}; {remedy}"
+
+
+def _why_missed(rule: Rule) -> str:
+    if any(_ESCAPE.search(pattern) for pattern in rule.match):
+        return "escapes are taken out of a line before it is searched"
+    if rule.count:
+        return f"it counts, so an example must have {rule.count.n} lines that match"
+    return "`serialwatch rules test FILE --rule ID --with PACK` tells why"
 
 
 def _wrong_counterexample(
@@ -206,6 +233,8 @@ def _rule_words(ruleset: RuleSet, rule: Rule) -> Iterator[str]:
         yield f"             to {end} (at most {rule.block.max_lines} lines)"
     if rule.continues:
         yield "  continues  a block that is open; opens one only if none is"
+    if rule.led_by:
+        yield f"  led by     {', '.join(rule.led_by)}"
     yield f"  same fault if {', '.join(rule.key) or 'the title without its numbers'} is the same"
     yield f"  holdoff    {duration(rule.holdoff_s)}"
     if rule.knowledge:

@@ -410,6 +410,7 @@ class Faults:
             holdoff_s=rule.holdoff_s,
             opens_block=opens_block,
             continues=rule.continues,
+            led_by=rule.leads_after,
         )
 
     def _severity(self, reading: Reading, compiled: RulePatterns) -> Severity:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from operator import itemgetter
 
 import hyperscan as hs
@@ -50,7 +51,6 @@ class Matcher:
         self.only_remembered = frozenset(
             number for number, use in enumerate(self.uses) if use.is_only_remembered
         ) - set(self.ready.values())
-        self.reach = _reach(ruleset)  # lines
         self.readings = Readings()
         self._read = _read_in_lines(ruleset, self.patterns)
         for pattern, _ in self._read:
@@ -63,6 +63,31 @@ class Matcher:
         if self.patterns:
             self._database = compiled(self.patterns)
             self._scratch = hs.Scratch(self._database)
+
+    @cached_property
+    def idle(self) -> frozenset[int]:
+        """Return the patterns that mean nothing where nothing else was found."""
+        return frozenset(number for number, use in enumerate(self.uses) if not use.acts)
+
+    @cached_property
+    def reach(self) -> int:
+        """Return how many lines back a rule may ask what was seen there."""
+        return self.asked_back + MOST_PIECES
+
+    @cached_property
+    def of_starts(self) -> frozenset[int]:
+        """Return the patterns that tell of a start of the board."""
+        return frozenset(n for n, use in enumerate(self.uses) if use.boots or use.causes)
+
+    @cached_property
+    def asked_back(self) -> int:
+        """Return how many lines rules look back from one that they hit."""
+        return max(map(_back, self.ruleset.rules), default=0)
+
+    @cached_property
+    def asked_on(self) -> int:
+        """Return how many lines they look on."""
+        return max(map(_on, self.ruleset.rules), default=0)
 
     def given_up(self) -> Iterator[str]:
         """Return which patterns took `re` so long that they are left out now, and whose."""
@@ -91,17 +116,20 @@ class Matcher:
         self._hits.append((pattern, end))
 
 
-def _reach(ruleset: RuleSet) -> int:
-    """Return how many lines back a rule may ask what was seen there."""
-    found = 0
-    for rule in ruleset.rules:
-        found = max(
-            found,
-            rule.needs.within_lines if rule.needs else 0,
-            rule.unless_near.before if rule.unless_near else 0,
-            rule.block.back_lines if rule.block else 0,
-        )
-    return found + MOST_PIECES
+def _back(rule: Rule) -> int:
+    return max(
+        rule.needs.within_lines if rule.needs else 0,
+        rule.unless_near.before if rule.unless_near else 0,
+        rule.block.back_lines if rule.block else 0,
+    )
+
+
+def _on(rule: Rule) -> int:
+    return max(
+        rule.needs.within_lines if rule.needs else 0,
+        rule.unless_near.after if rule.unless_near else 0,
+        rule.block.max_lines if rule.block else 0,
+    )
 
 
 def _read_in_lines(ruleset: RuleSet, scanned: Iterable[Pattern]) -> tuple[tuple[Pattern, str], ...]:

@@ -103,9 +103,11 @@ def is_mention(view: LineView, patterns: Iterable[Pattern]) -> bool:
     if not _may_be(view.text):
         return False
     found = [match for pattern in patterns if (match := view.search(pattern))]
+    unclear = [match for match in found if not _is_nothing(view, match)]
+    if not found or not unclear:
+        return bool(found)
     # What has a kernel's time in front nobody but the kernel has written.
-    is_kernels = kernel_stamp_s(view.text) is not None
-    return bool(found) and all(_is_mention(view, match, is_kernels=is_kernels) for match in found)
+    return kernel_stamp_s(view.text) is None and all(_is_text(view, match) for match in unclear)
 
 
 def _may_be(line: bytes) -> bool:
@@ -128,15 +130,25 @@ def _ends_in_nothing(line: bytes) -> bool:
     return not last.startswith(b"0") or _COUNT.search(end) is not None
 
 
-def _is_mention(view: LineView, found: re.Match[bytes], *, is_kernels: bool) -> bool:
+def _is_nothing(view: LineView, found: re.Match[bytes]) -> bool:
+    """Tell whether it is a status that says so, or a name."""
+    _, before, behind = _around(view, found)
+    return _is_status(found, before, behind) or _is_name(found)
+
+
+def _is_text(view: LineView, found: re.Match[bytes]) -> bool:
+    """Tell whether it stands in source code or prose."""
+    line, before, behind = _around(view, found)
+    return _is_code(line, before, behind) or _is_prose(line, before, behind)
+
+
+def _around(view: LineView, found: re.Match[bytes]) -> tuple[bytes, bytes, bytes]:
+    """Return the line of a match, and what stands before and behind it there."""
     line, start, end = found.string, found.start(), found.end()
     if view.text.endswith(line):  # but for prefixes
         start, end = (at + len(view.text) - len(line) for at in (start, end))
         line = view.text
-    before, behind = line[max(0, start - _MOST) : start], line[end : end + _MOST]
-    if _is_status(found, before, behind) or _is_name(found):
-        return True
-    return not is_kernels and (_is_code(line, before, behind) or _is_prose(line, before, behind))
+    return line, line[max(0, start - _MOST) : start], line[end : end + _MOST]
 
 
 def _is_status(found: re.Match[bytes], before: bytes, behind: bytes) -> bool:

@@ -97,6 +97,7 @@ class RuleTable(Table):
     block: _Block | None = None
     parent: str = ""
     continues: bool = False
+    led_by: _Strings | None = None
     needs: _Needs | None = None
     unless_near: _Near | None = None
     count: _Count | None = None

@@ -13,7 +13,16 @@ from serialwatch.triggers.patience import unanswered
 from serialwatch.triggers.patterns import LineView, Pattern, compile_pattern
 from serialwatch.triggers.recent import kernel_stamp_s
 from serialwatch.triggers.replays import is_of_listing
-from serialwatch.triggers.ruleset import BootMarker, PrintedCause, ResetCause, Rule
+from serialwatch.triggers.ruleset import (
+    BootMarker,
+    Ignore,
+    LineDetector,
+    PrintedCause,
+    ReadyMarker,
+    ResetCause,
+    Rule,
+    Shutdown,
+)
 from serialwatch.triggers.typed import is_text_command
 from serialwatch.triggers.uses import RulePatterns, Uses
 
@@ -21,6 +30,7 @@ MAX_KNOWN = 1024  # bytes of a line that is kept
 MOST_KNOWN = 2048  # lines; up to twice as many are kept
 MAX_TITLE = 160  # characters
 _MAX_FIELD = 120
+_MARK = b"[-- "  # of conserver: the time, or who looks on
 _STAMP, _COMMAND = object(), object()  # questions
 
 _SMALL_LOGGER = re.compile(  # its level: `[W] can0:`, `E (4411) spi:`, `<err> can:`
@@ -67,14 +77,25 @@ class Reading:
         self.ids = ids  # as Hyperscan found them
         self.is_of_listing = bool(uses) and is_of_listing(view.text)
         self.patterns = frozenset([number for number, _ in uses])
-        self.rules = [rule for _, use in uses for rule in use.rules]
-        self.boots = [(number, use) for number, use in uses if use.boots]
-        self.causes = [cause for _, use in uses for cause in use.causes]
-        self.ready = [each for _, use in uses for each in use.ready]
-        self.ignores = [ignore for _, use in uses for ignore in use.ignores]
-        self.shutdowns = [each for _, use in uses for each in use.shutdowns]
-        self.detectors = [(each, use.pattern.source) for _, use in uses for each in use.detectors]
-        self.remembered = [number for number, use in uses if use.is_remembered]
+        self.rules: list[RulePatterns] = []
+        self.boots: list[tuple[int, Uses]] = []
+        self.causes: list[ResetCause] = []
+        self.ready: list[ReadyMarker] = []
+        self.ignores: list[Ignore] = []
+        self.shutdowns: list[Shutdown] = []
+        self.detectors: list[tuple[LineDetector, str]] = []
+        self.remembered: list[int] = []
+        for number, use in uses:
+            self.rules += use.rules
+            if use.is_remembered:
+                self.remembered.append(number)
+            if use.boots:
+                self.boots.append((number, use))
+            self.causes += use.causes
+            self.ready += use.ready
+            self.ignores += use.ignores
+            self.shutdowns += use.shutdowns
+            self.detectors += [(each, use.pattern.source) for each in use.detectors]
         self._answers: dict[object, object] = {}
 
     def is_vetoed(self, compiled: RulePatterns) -> bool:
@@ -205,5 +226,5 @@ def _title(rule: Rule, fields: Mapping[str, str]) -> str:
 
 
 def says_something(line: bytes) -> bool:
-    """Tell whether there is more in a line than the stamp of a logger."""
-    return bool(LineView(line).shortest().strip())
+    """Tell whether there is more in a line than the stamp of a logger, or its mark."""
+    return not line.startswith(_MARK) and bool(LineView(line).shortest().strip())

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from collections import deque
 
+from serialwatch.records import Lines
+from serialwatch.triggers.moments import Moment
+
 _KEPT_BYTES = 128 * 1024
 _EXACT_BYTES = 32 * 1024  # so far back, and up to twice as far, each stamp is looked at
 _TAIL_BYTES = 4096
+_BLANK_LINES = 4  # that may stand between a line and the garbage behind it
 _OLD_S = 5  # a stamp that is older than the newest by more is out of order
 _REPLAYS = re.compile(rb"\b(?:dmesg|logread|journalctl|kmsg|syslog|messages|kern\.log)\b")
 _RECORD_NAMES = (b"pstore", b"ramoops", b"last_kmsg")  # what a kernel leaves for the next one
@@ -34,6 +38,8 @@ class Recent:
         self._chunks: deque[bytes] = deque()
         self._bytes = 0
         self._last_seq = 0  # first line of the last chunk
+        self._newest = Lines(1, 0, b"", 0, 0)
+        self._earlier: tuple[Lines, ...] = ()  # those before; a line in pieces may begin in them
         self.torn = 0  # so many lines before, the line that is judged began
         # The highest kernel time, whole seconds: of all chunks but the newest ones, so many, that
         # were not looked at yet, and of the last one up to an offset.
@@ -48,8 +54,10 @@ class Recent:
         self._fed = self._asked_to = self._asked_last = 0
         self._records_to = self._record_last = 0  # the same of a record of an earlier fault
 
-    def fed(self, first_seq: int, view: bytes) -> None:
+    def fed(self, lines: Lines, view: bytes) -> None:
         """Take a chunk of complete lines."""
+        self._earlier = (*self._earlier[-1:], self._newest)
+        self._newest = lines
         if self._anew_from:
             self._newest_s = max(self._newest_s, _highest(self._chunks[-1], self._anew_from))
             self._anew_from = 0
@@ -63,7 +71,7 @@ class Recent:
         self._chunks.append(view)
         self._fed += 1
         self._bytes += len(view)
-        self._last_seq = first_seq
+        self._last_seq = lines.first_seq
         self._looked_to = 0
         self._looked_s = _NONE
 
@@ -88,6 +96,36 @@ class Recent:
             if len(found) == count:
                 break
         return found[::-1]
+
+    def lines_between(self, first_seq: int, last_seq: int) -> list[bytes]:
+        """Return the lines of these numbers, as far as they are kept."""
+        found: list[bytes] = []
+        seq = self._last_seq
+        for number, view in enumerate(reversed(self._chunks)):
+            lines = view.split(b"\n")[:-1]
+            seq -= len(lines) if number else 0
+            found[:0] = lines[max(0, first_seq - seq) : max(0, last_seq + 1 - seq)]
+            if seq <= first_seq:
+                break
+        return found
+
+    def said_before(
+        self, first_seq: int, view: bytes, seq: int, count: int
+    ) -> list[tuple[int, bytes]]:
+        """Return lines before `seq` that are not blank; `view` is the newest chunk."""
+        offset = self.end
+        if view:
+            offset = sum(len(line) + 1 for line in view.split(b"\n")[: seq - first_seq])
+        lines = self.lines_before(offset, count + _BLANK_LINES)
+        numbered = enumerate(lines, seq - len(lines))
+        return [(number, line) for number, line in numbered if line.strip()][-count:]
+
+    def begun_at(self, seq: int, lines: Lines) -> Moment:
+        """Return when a line began that ends in the newest lines: a line is as old as that."""
+        for earlier in self._earlier:
+            if seq < earlier.first_seq + earlier.count:
+                return Moment(seq, earlier.mono_ns, earlier.utc_ns, until_ns=lines.mono_ns)
+        return Moment(seq, lines.mono_ns, lines.utc_ns)
 
     def line_behind(self, offset: int, behind: bytes) -> bytes:
         """Return the line after the one at `offset` of the last chunk; `behind` is after that."""

@@ -101,5 +101,13 @@ def copied(recent: Recent, line: bytes, offset: int) -> Copied:
     return "perhaps" if others or not b"".join(before).strip() else "no"
 
 
+def prints_twice(recent: Recent, offset: int) -> bool:
+    """Tell whether a console prints all lines twice, by those before an offset."""
+    before = recent.lines_before(offset, _PAIR_LINES)[::-1]
+    pairs = list(zip(before[::2], before[1::2], strict=False))
+    said = {second for second, _ in pairs if second.strip()}
+    return len(said) >= _FEW_PAIRS and all(second == first for second, first in pairs)
+
+
 def _runs(found: list[bytes]) -> Iterator[tuple[bytes, int]]:
     return ((each, len(list(same))) for each, same in groupby(found))

@@ -78,6 +78,7 @@ class Rule:
     block: Block | None
     parent: str
     continues: bool
+    led_by: tuple[str, ...] | None  # as it is written; see `leads_after`
     needs: Needs | None
     unless_near: Near | None
     count: Count | None
@@ -98,6 +99,14 @@ class Rule:
             yield from self.needs.match
         if self.unless_near:
             yield from self.unless_near.match
+
+    @property
+    def leads_after(self) -> tuple[str, ...] | None:
+        """Return which lesser faults may have led to it, None if any: it is no crash then."""
+        if self.led_by is not None:
+            return self.led_by
+        is_crash = self.block is not None or self.tier == "family"
+        return () if self.severity == "critical" and is_crash else None
 
     @property
     def pack(self) -> str:

@@ -19,6 +19,7 @@ _NUMBERS = re.compile(rb"(?:\\d|\[(?:0-9|\\d)(?:a-f|A-F)*\])" + _TIMES)
 _NAMES = re.compile(rb"(?:\\[Sw]|\[\\w[^\] \\]*\]|\[\^[^\]]+\]|(?<!\\)\.)" + _TIMES)
 _NUMBER_AND_MORE = re.compile(rb"(?<!\d)\d*+\x00[\d\x00]*")
 _NAME_AND_MORE = re.compile(rb"(?<![\w./:@$+\x00-])[\w./:@$+\x00-]*+\x01[\w./:@$+\x00\x01-]*")
+_COUNTED = re.compile(rb"(?<!\\)([^\\\])}(])\{(\d)(?:,\d*)?\}")  # one character, so often
 _WORDS = re.compile(rb"(?:[\w ,:;'=\x00\x01/#!<>@\"%-]|(?<!\\)\\[()\[\].*+{}-])+")
 _DIGITS = re.compile(rb"\d++(?!x)")
 _FOLDED = bytes(range(256)).lower()
@@ -78,7 +79,8 @@ def grams_of(sources: Iterable[bytes]) -> frozenset[bytes]:
     grams: set[bytes] = set()
     for source in sources:
         numbered = _NUMBER_AND_MORE.sub(_NUMBER, _NUMBERS.sub(_NUMBER, source))
-        marked = _NAMES.sub(_NAME, numbered)
+        counted = _COUNTED.sub(lambda each: each[1] * max(int(each[2]), 1), numbered)
+        marked = _NAMES.sub(_NAME, counted)
         for words in _WORDS.findall(marked):
             plain = words.replace(b"\\", b"").translate(_FOLDED)
             named = _NAME_AND_MORE.sub(_NAME, plain)

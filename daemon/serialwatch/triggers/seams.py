@@ -17,8 +17,10 @@ from functools import lru_cache
 import hyperscan as hs
 
 from serialwatch.records import Lines
+from serialwatch.triggers.loggers import Logger
 from serialwatch.triggers.patterns import LineView, Pattern, compile_pattern
 from serialwatch.triggers.reading import Reading
+from serialwatch.triggers.recent import kernel_stamp_s
 from serialwatch.triggers.ruleset import Ignore
 from serialwatch.triggers.seam_words import SeamWords
 from serialwatch.triggers.uses import RulePatterns, Uses
@@ -27,24 +29,13 @@ Scan = Callable[[bytes], list[tuple[int, int]]]
 
 _MOST_JOINED = 1024  # bytes of a half; what is longer is no line that somebody wrote
 _KEPT = 2  # bytes before a seam that tell whether it looks torn
-_HEAD = 96  # and bytes behind it
+_HEAD = 192  # and bytes behind it
 _NAME = 32  # bytes of a name or a number that a seam may be in
 MOST_PIECES = 3  # of one line
 _NEAR = 16  # bytes of a half in which words stand so close to the seam that nothing is between
 _ELSE = b" \x1a "  # stands in no line of the view, and in no word
 
-# What a logger puts before each read; the halves of a line have one of the same form each.
-_DAY = rb"[A-Z][a-z][a-z] [ \d]\d \d\d:\d\d:\d\d"
-_SENDER = rb"(?P<sender>[\w.-]+ [^ :\n]+: )"
-_LOGGERS = (
-    rb"\[(?:tio )?(?=[\d. TZ-]*:)\d[\d:. TZ-]{7,31}\] ",
-    rb"\d\d:\d\d:\d\d\.\d{3} -> ",
-    _DAY + rb" " + _SENDER,
-    _DAY + rb" ",
-    rb"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[\d.,]{0,8}(?:Z|[+-]\d\d:?\d\d)? " + _SENDER + rb"?",
-)
-_NO_PREFIX = re.compile(rb"")
-_YEAR = re.compile(rb"20\d\d(?=-\d\d-\d\d)")
+_BARE = 99  # id of the expression for lines without the prefix that others have
 _OWN_STAMP = re.compile(
     rb"(?:<\d{1,3}>)?\[ *\d{1,8}\.\d{3,6}[\]\[]|\[\d\d:\d\d:\d\d\.\d{3},\d{3}\] |[VDIWE] \(\d+\) "
 )
@@ -52,7 +43,7 @@ _OWN_STAMP = re.compile(
 # is quickest with few of them, so each end counts with each start there.
 _ENDS_AND_STARTS = (
     (rb" ", rb"[\w(./'\"*= @+#-]"),
-    (rb"[\w,:;)\]*>=-]", rb" "),
+    (rb"[\w,:;)\]*>!=-]", rb" "),
     (rb"[\w\"')\]>]", rb"[_:;,.'\"=)\]!>(/-]"),
     (rb"[A-Za-z_]", rb"[a-z]"),
     (rb"[A-Za-z_]", rb"[A-Z]"),
@@ -81,6 +72,7 @@ _PERHAPS_TORN = re.compile(
 _NUMBER = re.compile(rb"(?:0x[0-9a-fA-F]+|\d)\Z")
 _REST_OF_NUMBER = re.compile(rb"[0-9a-fA-F]+(?![0-9a-fA-F)\]])")
 _IN_WORD = re.compile(rb"\w[a-z0-9_]")
+_SMALL = b"abcdefghijklmnopqrstuvwxyz"
 _STAMPS_BEGIN = b"[<VDIWE"
 # The same where more is known: of a rule that would not count in the two put together.
 _GOES_ON = re.compile(
@@ -106,7 +98,15 @@ _GOES_ON_NS = 20_000_000  # between the pieces of a line at the most,
 _SAVED_GOES_ON_NS = 1_100_000_000  # and as stamps of whole seconds show it
 _ASKS_FOR_END = re.compile(r"(?<!\\)\$(?=[|)]|\Z)")
 _ASKS_FOR_NO_VALUE = re.compile(r":(?:\\s\*)?\$\Z")
-_BEGUN_BY_PUTTY = b"=~=~=~"
+_TAG = re.compile(rb"[A-Z][\w./-]{0,24}: ")
+_TAIL = 512
+_TAGGED_LINES = 5  # before a line with a tag; have most of them one, too, each whole line has one
+_GRAM = 4
+_MOST_MARKS = 16  # of a row
+_MARKS = re.compile(rb"([!#*+=<>~_@.-])\1*")
+# An escape broken off where a line ends, and how the next one goes on.
+_HALF_ESCAPE = re.compile(rb"\x1b[\[0-9;]{0,16}+\r*+\n")
+_REST_OF_ESCAPE = re.compile(rb"\[[0-9;]*[A-Za-z]"), re.compile(rb"[0-9;]*[A-Za-z]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,9 @@ class _Candidate:
     before: tuple[bytes, ...]  # the pieces before it
     rest: bytes  # the line without a logger's prefix
     is_sure: bool
-    is_quoted: bool  # the seam is inside of quotes
+    is_certain: bool  # the seam is inside of quotes, or of an escape
+    was_sure: bool = False  # the same of the seam before
+    is_row: bool = False  # a row of one mark goes on across the first seam
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +163,14 @@ class Seams:
         self._goes_on_ns = _SAVED_GOES_ON_NS if is_saved else _GOES_ON_NS
         self._kept: Piece | None = None
         self._before = b""  # the newest line,
-        self._begun: tuple[bytes, ...] = ()  # and what it may have gone on from, with itself
+        self._begun: _Candidate | None = None  # and what it may have gone on from
+        self._tail = b""  # the newest lines, as far as their tags matter
+        self._half: bytes | None = None  # of an escape, behind the newest line
         self._ends: list[int] = []
         self._handler = self._found  # Hyperscan's binding keeps no reference
-        self._prefix = _NO_PREFIX
-        self._stamp_bytes = 0
-        self._database: hs.Database | None = None
+        self._logger = Logger()
+        self._database = _torn_ends(b"")
+        self._scratch = hs.Scratch(self._database)
 
     def pieces(self, lines: Lines, view: bytes, hits: list[tuple[int, int]]) -> Iterator[Piece]:
         """Return the line that was kept, and the lines but for one to be kept.
@@ -203,19 +207,38 @@ class Seams:
         """Tell whether a line is kept for which it is not too late yet to go on."""
         return self._kept is not None and mono_ns - self._kept.lines.mono_ns < self._goes_on_ns
 
-    def fed(self, view: bytes, scan: Scan) -> list[Joint]:
-        """Take complete lines; return the joints that tell what no line does, in their order."""
-        if self._database is None and not self._begin(view):
-            return []
-        candidates = self._candidates(view)
+    def fed(self, view: bytes, scan: Scan, text: bytes) -> list[Joint]:
+        """Take complete lines; return the joints that tell what no line does, in their order.
+
+        `text` are the same lines with their escapes.
+        """
+        halves = self._half_escapes(text, view)
+        if (prefix := self._logger.learn(view)) is None:
+            return self._fed(view, scan, halves)
+        at = prefix.start()
+        joints = self._fed(view[:at], scan, halves) if at else []
+        self._logger.take(prefix)
+        logger = self._logger
+        self._database = _torn_ends(
+            logger.form, logger.first_char, may_have_cr=not logger.drops_crs
+        )
+        self._scratch = hs.Scratch(self._database)
+        self._begun = None
+        later = {place - at: half for place, half in halves.items() if place >= at}
+        behind = self._fed(view[at:], scan, later)
+        return joints + [replace(joint, offset=joint.offset + at) for joint in behind]
+
+    def _fed(self, view: bytes, scan: Scan, halves: Mapping[int, bytes]) -> list[Joint]:
+        candidates = self._candidates(view, halves)
         last = view.rfind(b"\n", 0, len(view) - 1) + 1
         self._before = view[last:-1].rstrip(b"\r")
-        self._begun = ()
+        self._begun = None
+        self._tail = (self._tail + view)[-_TAIL:] if len(view) < _TAIL else view[-_TAIL:]
         if not candidates:
             return []
         if candidates[-1].start == last:
-            self._begun = (*candidates[-1].before, candidates[-1].rest)
-        return self._proved(list(_with_fewer_pieces(candidates)), scan)
+            self._begun = candidates[-1]
+        return self._proved(list(self._with_fewer_pieces(candidates)), scan)
 
     def denied(self, reading: Reading, before: bytes, line: bytes, behind: bytes) -> set[str]:
         """Return the rules that hit a line which looks like half of one in which they do not."""
@@ -249,44 +272,62 @@ class Seams:
         seam = before[-_KEPT:] + b"\n" + rest[:1]
         return before + rest if rest and _GOES_ON.search(seam) else b""
 
+    def with_stamp(self, reading: Reading, before: bytes) -> LineView:
+        """Return a line with the kernel's time before it, though half a line before has that."""
+        if reading.stamp_s is not None or kernel_stamp_s(before) is None:
+            return reading.view
+        joined = self.joined(before, reading.view.text)
+        return LineView(joined) if joined else reading.view
+
     def _denying(self, rule: RulePatterns) -> tuple[Pattern, ...]:
         return rule.unless + self.known.ignoring.get(rule.rule.id, ())
 
     def _rest(self, before: bytes, line: bytes) -> bytes:
         """Return what may go on from the line before, b"" if nothing does."""
-        prefix = self._prefix.match(line)
-        if not before or prefix is None or self._prefix.match(before) is None:
+        prefix = self._logger.prefix.match(line)
+        if not before or (prefix is not None and self._logger.prefix.match(before) is None):
             return b""
-        rest = line[prefix.end() :].rstrip(b"\r")
+        # Without a prefix: where the board writes the time itself, half a line has none.
+        rest = (line[prefix.end() :] if prefix else line).rstrip(b"\r")
         if len(before) > _MOST_JOINED or len(rest) > _MOST_JOINED or b"\r" in before:
             return b""
         return b"" if _OWN_STAMP.match(rest) else rest
 
-    def _begin(self, view: bytes) -> bool:
-        """Learn from the first line that says something whether a logger stamps all lines."""
-        for line in view.split(b"\n"):
-            if line.strip() and not line.startswith(_BEGUN_BY_PUTTY):
-                logger = next((each for each in _LOGGERS if re.match(each, line)), b"")
-                self._prefix = re.compile(logger)
-                begun = self._prefix.match(line)
-                self._stamp_bytes = len(begun[0]) if begun else 0
-                form = _form_of(begun) if begun else b""
-                # A logger that drops CRs drops all of them.
-                may_have_cr = not form or line.endswith(b"\r")
-                self._database = _torn_ends(form, may_have_cr=may_have_cr)
-                self._scratch = hs.Scratch(self._database)
-                return True
-        return False
+    def _half_escapes(self, text: bytes, view: bytes) -> dict[int, bytes]:
+        """Return before which lines of the view an escape is broken off, and its parameters."""
+        if text is view and self._half is None:
+            return {}
+        found = {} if self._half is None else {0: self._half}
+        self._half = None
+        place = counted = 0
+        for half in _HALF_ESCAPE.finditer(text) if text is not view else ():
+            for _ in range(text.count(b"\n", counted, half.end())):
+                place = view.find(b"\n", place) + 1
+            counted = half.end()
+            if place == len(view):
+                self._half = half[0][1:].rstrip(b"\r\n")
+            else:
+                found[place] = half[0][1:].rstrip(b"\r\n")
+        return found
 
-    def _candidates(self, view: bytes) -> list[_Candidate]:
+    def _candidates(self, view: bytes, halves: Mapping[int, bytes]) -> list[_Candidate]:
         found: list[_Candidate] = []
         first_end = view.find(b"\n")
         before = self._before
-        if before and self._torn_at(before[-_NAME:] + b"\n" + view[: min(_HEAD, first_end)]):
-            self._add(found, 0, before, view[:first_end], self._begun)
+        if before and (
+            0 in halves or self._torn_at(before[-_NAME:] + b"\n" + view[: min(_HEAD, first_end)])
+        ):
+            line = view[:first_end]
+            begin, half = self._logger.begin_of(line), halves.get(0)
+            self._add(found, view, 0, begin, before, line, self._begun, half)
         newest = 0
-        for at in self._torn_at(view):
-            start = at - self._stamp_bytes
+        prefix_bytes = self._logger.prefix_bytes
+        for place in self._starts(view, halves):
+            if place < 0:  # without a prefix
+                start = at = -place
+            else:
+                at = place
+                start = at - prefix_bytes if prefix_bytes >= 0 else view.rfind(b"\n", 0, at) + 1
             if start == newest:
                 continue  # the same line once more
             newest = start
@@ -294,55 +335,135 @@ class Seams:
             while view[end - 1 : end] == b"\r":
                 end -= 1
             begin = view.rfind(b"\n", 0, end) + 1
-            is_next = found and found[-1].start == begin
-            begun = (*found[-1].before, found[-1].rest) if is_next else ()
-            self._add(found, start, view[begin:end], view[start : view.find(b"\n", at)], begun)
+            begun = found[-1] if found and found[-1].start == begin else None
+            line = view[start : view.find(b"\n", at)]
+            half = halves.get(start) if halves else None
+            self._add(found, view, start, at - start, view[begin:end], line, begun, half)
         return found
+
+    def _starts(self, view: bytes, halves: Mapping[int, bytes]) -> list[int]:
+        """Return where what may be second halves starts, negative where no prefix stands before."""
+        ends = self._torn_at(view)
+        if not halves:
+            return ends
+        for place in halves:
+            if place:
+                begin = self._logger.begin_of(view[place : view.find(b"\n", place)])
+                ends.append(place + begin if begin or not self._logger.is_known else -place)
+        return sorted(ends, key=abs)
 
     def _add(
         self,
         found: list[_Candidate],
+        view: bytes,
         start: int,
+        begin: int,
         before: bytes,
         line: bytes,
-        begun: tuple[bytes, ...],
+        begun: _Candidate | None,
+        half: bytes | None,
     ) -> None:
-        """Add a candidate; `begun` are the pieces of what ends with the line before, if any."""
-        rest = line[self._stamp_bytes :]
+        """Add a candidate; `begun` ends with the line before, if that may go on from another.
+
+        `half` is that of an escape, if the line before ends with one.
+        """
+        rest = line[begin:]
         if not before or not rest:
             return
-        is_quoted = False
-        whole = b"".join(begun) if begun else before
+        is_certain = False
+        whole = b"".join((*begun.before, begun.rest)) if begun else before
+        logger, begin_before = self._logger, begin
+        if logger.is_known and (not begin or logger.prefix_bytes < 0):
+            begin_before = logger.begin_of(before)
         looks_torn = is_sure = _is_sure(whole, rest)
-        if not is_sure and (not self._stamp_bytes or _is_perhaps(whole, rest)):
+        if half is not None:
+            escape = _REST_OF_ESCAPE[bool(half)].match(rest)
+            if not escape:
+                return
+            looks_torn = is_sure = is_certain = True
+            line = line[:begin] + rest[escape.end() :]
+        elif not is_sure and (not logger.is_known or _is_perhaps(whole, rest)):
             words, left, right = self.known.words, whole[-_NAME:], rest[:_NAME]
-            is_quoted = b'"' in rest and bool(whole.count(b'"') % 2 and rest.count(b'"') % 2)
-            if is_quoted or _is_bracketed(whole, rest):
+            is_certain = b'"' in rest and bool(whole.count(b'"') % 2 and rest.count(b'"') % 2)
+            if is_certain or _is_bracketed(whole, rest):
                 looks_torn = is_sure = True
             elif words.is_in_name(left, right):
                 looks_torn, is_sure = True, (left[-1:] + right[:1]).isalnum()
+            elif rest[0] in _SMALL and self._is_untagged(view, start, begun, before, rest):
+                looks_torn = is_sure = True
             else:
-                looks_torn = words.may_cross(left, right)
-        begin = self._stamp_bytes
-        if before[begin : begin + 1] in _STAMPS_BEGIN and _OWN_STAMP.match(before, begin):
+                looks_torn = (
+                    words.may_cross(left, right)
+                    or (left[-1] == right[0] and _is_row(before[begin_before:], rest))
+                    or (b"[" in left and _is_in_bracket(whole, rest))
+                )
+            if len(rest) < _GRAM and len(whole) - begin_before + len(rest) < _GRAM:
+                looks_torn = True  # too short to know it
+        first, begin_first = before, begin_before
+        if begun and len(begun.before) == 1:  # a third piece
+            first, begin_first = begun.before[0], logger.begin_of(begun.before[0])
+        if first[begin_first : begin_first + 1] in _STAMPS_BEGIN and _OWN_STAMP.match(
+            first, begin_first
+        ):
             is_sure = looks_torn or _IN_WORD.match(before[-1:] + rest[:1]) is not None
             looks_torn = True
         if not looks_torn or not (rest := self._rest(before, line)):
             return
-        pieces = begun[1 - MOST_PIECES :] if begun else (before,)
-        found.append(_Candidate(start, pieces, rest, is_sure, is_quoted))
+        pieces: tuple[bytes, ...] = (before,)
+        if begun:
+            pieces = (*begun.before, begun.rest)[1 - MOST_PIECES :]
+        was_sure = begun is not None and begun.is_sure
+        found.append(_Candidate(start, pieces, rest, is_sure, is_certain, was_sure))
+
+    def _is_untagged(
+        self, view: bytes, start: int, begun: _Candidate | None, before: bytes, rest: bytes
+    ) -> bool:
+        """Tell whether each line begins with a tag but the one at `start`, which goes on in a word.
+
+        `before` is the line before, which goes on from those of `begun`; `rest` the line itself.
+        """
+        if not before[-1:].isalpha():
+            return False
+        pieces = 1
+        if not self._is_tagged(before):
+            earlier_pieces = begun.before[::-1] if begun else ()
+            tagged = [n for n, each in enumerate(earlier_pieces, 2) if self._is_tagged(each)]
+            if not tagged:
+                return False
+            pieces = tagged[0]
+        text = view[max(0, start - _TAIL) : start]
+        if len(text) < _TAIL:
+            text = (self._tail + text)[-_TAIL:]
+        earlier = text.split(b"\n")[: -1 - pieces][-_TAGGED_LINES:]
+        return 2 * sum(map(self._is_tagged, earlier)) > len(earlier)
+
+    def _is_tagged(self, line: bytes) -> bool:
+        return _TAG.match(line, self._logger.begin_of(line)) is not None
 
     def _torn_at(self, text: bytes) -> list[int]:
         """Return places in lines that look like second halves."""
-        assert self._database is not None
         self._database.scan(text, match_event_handler=self._handler, scratch=self._scratch)
         if not self._ends:
             return []
         ends, self._ends = self._ends, []
         return ends
 
-    def _found(self, _number: int, _start: int, end: int, _flags: int, _context: object) -> None:
-        self._ends.append(end - 1)
+    def _found(self, number: int, _start: int, end: int, _flags: int, _context: object) -> None:
+        self._ends.append(1 - end if number == _BARE else end - 1)
+
+    def _with_fewer_pieces(self, candidates: list[_Candidate]) -> Iterator[_Candidate]:
+        """Return each candidate also as those that begin with a later one of its pieces."""
+        for each in candidates:
+            row = (
+                each.before[0][self._logger.begin_of(each.before[0]) :]
+                if len(each.before) > 1
+                else b""
+            )
+            behind = b"".join((*each.before[1:], each.rest))
+            is_row = bool(row) and _is_row(row, each.before[1]) and _is_even(row, behind)
+            for pieces in range(1, len(each.before) - is_row):
+                yield replace(each, before=each.before[-pieces:])
+            yield replace(each, is_row=True) if is_row else each
 
     def _proved(self, candidates: list[_Candidate], scan: Scan) -> list[Joint]:
         texts = [b"".join((*each.before, each.rest, b"\n")) for each in candidates]
@@ -381,14 +502,19 @@ class Seams:
         seam = len(text) - len(rest)
         parts = {before, rest}
         if earlier:
-            parts |= {text[:seam], text[len(candidate.before[0]) :]}
+            parts.add(text[:seam])
+            if not candidate.is_row:
+                parts.add(text[len(candidate.before[0]) :])
         if _NUMBER.search(before) and (digits := _REST_OF_NUMBER.match(rest)):
             parts.add(text[:seam] + digits[0])  # that it has more of them tells nothing
         alone = tuple(map(LineView, parts))
         seams = [seam]
         for piece in reversed(candidate.before[1:]):
             seams.append(seams[-1] - len(piece))
+        if candidate.is_row:  # its marks would be as many with something else between
+            seams.pop()
         apart = [LineView(text[:at] + _ELSE + text[at:]) for at in seams]
+        apart_last = apart[:1] if candidate.was_sure else apart
         near = LineView(text[max(0, seam - _NEAR) : seam + _NEAR])
         for number, end in found.items():
             pattern = self.known.patterns[number]
@@ -396,20 +522,13 @@ class Seams:
                 continue
             if not joined.search(pattern) or any(part.search(pattern) for part in alone):
                 continue
-            is_sharp = candidate.is_quoted or (
+            is_sharp = candidate.is_certain or (
                 candidate.is_sure
                 and (number in self.known.specific or near.search(pattern) is not None)
             )
-            if is_sharp or not any(view.search(pattern) for view in apart):
+            told_apart = apart_last if number in self.known.specific else apart
+            if is_sharp or not any(view.search(pattern) for view in told_apart):
                 yield number
-
-
-def _with_fewer_pieces(candidates: list[_Candidate]) -> Iterator[_Candidate]:
-    """Return each candidate also as those that begin with a later one of its pieces."""
-    for each in candidates:
-        for pieces in range(1, len(each.before)):
-            yield replace(each, before=each.before[-pieces:])
-        yield each
 
 
 def _is_sure(before: bytes, rest: bytes) -> bool:
@@ -422,12 +541,35 @@ def _is_perhaps(before: bytes, rest: bytes) -> bool:
     return _PERHAPS_TORN.search(before[-10:] + b"\n" + rest[:1]) is not None
 
 
+def _is_row(before: bytes, rest: bytes) -> bool:
+    """Tell whether a line is nothing but a short row of a mark, with which the next one begins."""
+    if not 0 < len(before) <= _MOST_MARKS or not rest.startswith(before[:1]):
+        return False
+    return _MARKS.fullmatch(before) is not None and _MARKS.fullmatch(rest) is None
+
+
+def _is_even(row: bytes, text: bytes) -> bool:
+    """Tell whether a text ends with as many of a mark as a row of it and its own start have."""
+    mark = row[:1]
+    end = text.rstrip()
+    begins = len(text) - len(text.lstrip(mark))
+    return len(row) + begins == len(end) - len(end.rstrip(mark))
+
+
 def _is_bracketed(before: bytes, rest: bytes) -> bool:
     """Tell whether a line ends inside of brackets that the next one closes."""
     for opening, closing in ((b"(", b")"), (b"[", b"]")):
         if opening in before and closing in rest and before.rfind(opening) > before.rfind(closing):
             return opening not in rest[: rest.find(closing)]
     return False
+
+
+def _is_in_bracket(before: bytes, rest: bytes) -> bool:
+    """Tell whether a line ends in a word in brackets, in which the next one goes on to its end."""
+    opened = before.rfind(b"[")
+    if opened <= before.rfind(b"]") or len(before) - opened > _NAME or len(rest) > _NAME:
+        return False
+    return (before[opened + 1 :] + rest).isalnum() and len(before) > opened + 1
 
 
 def _may_wait(rule: RulePatterns) -> bool:
@@ -494,41 +636,30 @@ def torn_of(uses: Sequence[Uses], ignores: Iterable[Ignore]) -> Torn:
     )
 
 
-def _form_of(prefix: re.Match[bytes]) -> bytes:
-    """Return a pattern of the prefixes that are written as this one, by the same sender.
-
-    What has a known length, and what is always the same, is found three times as fast.
-    """
-    sender = (prefix.groupdict().get("sender") or b"") if prefix.lastgroup else b""
-    stamp = prefix[0][: len(prefix[0]) - len(sender)]
-    year = year_at.span() if (year_at := _YEAR.search(stamp)) else (0, 0)
-    return b"".join(
-        re.escape(stamp[at : at + 1]) if year[0] <= at < year[1] else _kind_of(stamp[at : at + 1])
-        for at in range(len(stamp))
-    ) + re.escape(sender)
-
-
-def _kind_of(char: bytes) -> bytes:
-    if char in b" 0123456789":
-        return rb"[ \d]"
-    if char.isupper():
-        return rb"[A-Z]"
-    return rb"[a-z]" if char.islower() else re.escape(char)
-
-
 @lru_cache(maxsize=64)
-def _torn_ends(logger: bytes, *, may_have_cr: bool = True) -> hs.Database:
+def _torn_ends(logger: bytes, begins: bytes = b"", *, may_have_cr: bool = True) -> hs.Database:
+    """Return what finds where lines may be torn; prefixes of the logger begin as `begins` does."""
     kinds = (_ANY_END_AND_START,) if logger else _ENDS_AND_STARTS
     line_end = rb"\r{0,2}\n" if may_have_cr else rb"\n"
     expressions = [end + line_end + logger + start for end, start in kinds]
+    ids = list(range(len(expressions)))
+    if logger:
+        expressions.append(_ANY_END_AND_START[0] + line_end + _bare_start(begins))
+        ids.append(_BARE)
     database = hs.Database(mode=hs.HS_MODE_BLOCK)
     database.compile(
         expressions=expressions,
-        ids=list(range(len(expressions))),
+        ids=ids,
         elements=len(expressions),
         flags=[0] * len(expressions),
     )
     return database
+
+
+def _bare_start(begins: bytes) -> bytes:
+    """Return what half a line starts with that lacks the prefix, and no prefix does."""
+    letters = rb"A-Za-z_" if begins.isdigit() else rb"a-z\d_" if begins.isalpha() else rb"\w"
+    return b"[" + letters + rb" ./:;,'\"=)\]*+#!@-]"
 
 
 def _end(hit: tuple[int, int]) -> int:

@@ -10,11 +10,11 @@ piece of that is looked for, or all of it, its repeats without their upper limit
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from serialwatch.triggers.pattern_tree import Group, Item, Tree, can_be_glued
+from serialwatch.triggers.pattern_tree import LOOSE_START, Group, Item, Tree, can_be_glued
 
 MIN_PLAIN = 8  # so much a text must tell, or too many other lines are found
 MIN_CORE = 6  # and the text in a piece, for what stands around to be left to `re`
@@ -22,7 +22,14 @@ MAX_PLAIN = 64  # characters of it are enough
 ENOUGH = 16  # what tells so much need not tell more in more texts
 MOST_TEXTS = 8  # that one piece may become, each alternative written out
 LEAST_RUN = 4  # characters that are the same
+LEAST_WORD = 3  # characters: so many are looked for by themselves
+# So many words to choose from, and something of any length behind them, take Hyperscan up to a
+# second to compile; both fewer and more of them take a millisecond or two.
+SLOW_CHOICES = range(8, 11)
+SMALL_CLASSES = frozenset((r"\d", r"[ \t\f\x0b]"))  # Hyperscan compiles them quickly anywhere
 
+_ANY_CHARACTER = (r"[^\r\n]", r"[^\r\n\r]")  # as `.` and `[^\r\n]` are written
+_PLACES = (r"\b", r"\B")
 _NONE_BETTER = ENOUGH, ENOUGH, -1  # one text that tells enough
 MOST_COUNTED = 3  # times that a repeat may have as its limit; Hyperscan counts them one by one
 
@@ -42,20 +49,56 @@ _MEMBERS = re.compile(r"\\?(.)")
 _WRITTEN = {ord(char): "\\" + char for char in r"\^$.|?*+()[]{}"}
 
 
-def stand_ins(tree: Tree) -> tuple[str, ...]:
-    """Return expressions for Hyperscan; where the pattern matches, one of them does, in that line.
+@dataclass(frozen=True, slots=True)
+class StandIns:
+    """Expressions for Hyperscan; where the pattern matches, one of them does, in that line."""
 
-    A pattern that is plain text, or that no piece can stand for, stands for itself.
+    texts: tuple[bytes, ...]
+    hold_start: bool  # one was made of what only matches at the start of a line
+
+
+def stand_ins(tree: Tree) -> StandIns:
+    """Return what is looked for in the stead of a pattern.
+
+    One that is plain text, or that no piece can stand for, stands for itself.
     """
     caseless = "(?i)" if tree.is_caseless else ""
     found: list[str] = []
+    hold_start = False
     for branch in tree.root.branches:
         texts, left = _in_texts(branch[1:] if can_be_glued(branch) else branch)
         found += map(_written, texts)
-        if left is not None:
-            piece = _piece(Group("", [left]), is_anchored=tree.is_anchored)
-            found.append(piece.written(for_hyperscan=True))
-    return tuple(caseless + text for text in dict.fromkeys(found))
+        for part in _parts(left) if left is not None else ():
+            piece = _piece(Group("", [part]), is_anchored=tree.is_anchored)
+            hold_start = hold_start or _holds_start(piece)
+            found.append(_eased(piece).written(for_hyperscan=True))
+    written = ((caseless + text).encode("ascii") for text in dict.fromkeys(found))
+    return StandIns(tuple(written), hold_start)
+
+
+def _parts(branch: list[Item]) -> Iterator[list[Item]]:
+    """Return a branch twice, each with a half of the alternatives that are `SLOW_CHOICES`."""
+    for number, item in enumerate(branch):
+        group = item.what
+        behind = branch[number + 1 :]
+        if not isinstance(group, Group) or len(group.branches) not in SLOW_CHOICES:
+            continue
+        if _is_choice(item) and any(map(_varies, behind)):
+            before = branch[:number]
+            middle = len(group.branches) // 2
+            for half in (group.branches[:middle], group.branches[middle:]):
+                yield from _parts(
+                    [*before, replace(item, what=replace(group, branches=half)), *behind]
+                )
+            return
+    yield branch
+
+
+def _varies(item: Item) -> bool:
+    """Tell whether it is more than some words to choose from."""
+    if item.is_open or item.is_optional:
+        return True
+    return not (isinstance(item.what, Group) or item.what.literal or item.what.can_be_empty)
 
 
 def _written(text: str) -> str:
@@ -95,11 +138,15 @@ def _without_some(branch: list[Item]) -> Iterator[tuple[int, list[str], list[Ite
         if not isinstance(group, Group) or not _is_choice(item):
             continue
         before, behind = branch[:number], branch[number + 1 :]
+        # No text of the others tells enough, and none goes on beyond what may be any character.
+        last = next((n for n in range(number - 1, -1, -1) if _ends_texts(branch[n])), -1)
+        first = next((n for n, each in enumerate(behind) if _ends_texts(each)), len(behind))
+        beside, following = before[last + 1 :], behind[:first]
         ways = [*group.branches, []] if item.is_optional else group.branches
         found: list[str] = []
         left: list[list[Item]] = []
         for way in ways:
-            if texts := _telling([*before, *way, *behind]):
+            if texts := _telling([*beside, *way, *following]):
                 found += texts
             else:
                 left.append(way)
@@ -109,6 +156,14 @@ def _without_some(branch: list[Item]) -> Iterator[tuple[int, list[str], list[Ite
         elif left:
             rest = [*before, Item(replace(group, branches=left)), *behind]
         yield len(ways) - len(left), found, rest
+
+
+def _ends_texts(item: Item) -> bool:
+    """Tell whether it is a class of many characters or the like: no text goes on across it."""
+    what = item.what
+    if isinstance(what, Group) or what.for_python in _PLACES or _ways(item):
+        return False
+    return not what.literal or item.is_optional
 
 
 def _is_choice(item: Item) -> bool:
@@ -123,6 +178,7 @@ def _telling(branch: list[Item]) -> list[str]:
     return texts if _least_worth(texts) >= MIN_PLAIN else []
 
 
+@lru_cache(maxsize=64)  # while one pattern is looked at
 def _plain(group: Group) -> list[str]:
     """Return texts of which each match of the group holds one, [] if there are none."""
     if group.opening.startswith(("(?i", "(?=", "(?!", "(?<")):
@@ -146,6 +202,9 @@ def _best(branch: list[Item]) -> list[str]:
 
 def _choice(texts: list[str]) -> tuple[int, int, int]:
     """Return what makes one piece better than another."""
+    if len(texts) == 1:  # mostly
+        (text,) = texts
+        return min(_worth(text), ENOUGH), min(len(text), ENOUGH), -1
     length = min(map(len, texts), default=0)
     return min(_least_worth(texts), ENOUGH), min(length, ENOUGH), -len(texts)
 
@@ -191,7 +250,7 @@ def _pieces(branch: list[Item]) -> Iterator[list[str]]:
             if item.is_open:
                 yield runs
                 runs = [text]
-        elif what.for_python not in (r"\b", r"\B"):
+        elif what.for_python not in _PLACES:
             yield runs
             runs = [""]
     yield runs
@@ -215,6 +274,7 @@ def _members(text: str) -> list[str]:
     return _MEMBERS.findall(text[1:-1]) if _FEW.fullmatch(text) else []
 
 
+@lru_cache(maxsize=64)  # while one pattern is looked at
 def _spelled(item: Item) -> tuple[list[str], list[str], list[str]]:
     """Return the texts that a group stands for, if it is nothing else; how it begins, and ends."""
     group = item.what
@@ -254,6 +314,58 @@ def _piece(alone: Group, *, is_anchored: bool) -> Group:
     cores = [Group("", [_core(piece)]) for piece in pieces]
     best = max((core for core in cores if core.has_fixed_end), key=_plain_worth, default=alone)
     return best if _plain_worth(best) >= MIN_CORE else _unlimited(alone)
+
+
+def _holds_start(group: Group) -> bool:
+    """Tell whether `^` stands in it."""
+    return any(
+        _holds_start(item.what) if isinstance(item.what, Group) else _is_start(item)
+        for branch in group.branches
+        for item in branch
+    )
+
+
+def _eased(alone: Group) -> Group:
+    """Return a branch without what makes Hyperscan slow to compile it, and to search.
+
+    What stands before `.*` and the first words is left to `re`, for it begins anywhere; where any
+    number of any characters comes first there is an easier start of a line.
+    """
+    (branch,) = alone.branches
+    words = next((number for number, item in enumerate(branch) if _holds_words(item)), 0)
+    while words and _is_written(branch[words - 1], _PLACES):
+        words -= 1
+    if words and _is_any_text(branch[words - 1]) and _is_written(branch[words - 1], _ANY_CHARACTER):
+        return Group("", [branch[words:]])
+    if branch and _is_start(branch[0]) and _may_begin_with_any(branch[1:]):
+        return Group("", [[LOOSE_START, *branch[1:]]])
+    return alone
+
+
+def _is_start(item: Item) -> bool:
+    return _is_written(item, ("^",))
+
+
+def _is_written(item: Item, ways: Container[str]) -> bool:
+    return not isinstance(item.what, Group) and item.what.for_python in ways
+
+
+def _holds_words(item: Item) -> bool:
+    """Tell whether it holds some letters at least, whatever it matches."""
+    texts = [] if item.is_optional else _best([item])
+    return min(map(len, texts), default=0) >= LEAST_WORD
+
+
+def _may_begin_with_any(branch: list[Item]) -> bool:
+    """Tell whether the first character may be one of any number of a large class."""
+    for item in branch:
+        if _is_any_text(item):
+            return not _is_written(item, SMALL_CLASSES)
+        if isinstance(item.what, Group) and any(map(_may_begin_with_any, item.what.branches)):
+            return True
+        if not item.can_be_empty:
+            break
+    return False
 
 
 def _plain_worth(group: Group) -> int:

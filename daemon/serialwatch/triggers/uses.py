@@ -48,8 +48,19 @@ class Uses:
     is_remembered: bool = False  # other rules ask where it was last seen
 
     @property
+    def acts(self) -> bool:
+        """Tell whether it means something where nothing else was found."""
+        return bool(
+            self.rules
+            or self.boots
+            or self.causes
+            or self.ready
+            or self.ignores
+            or self.shutdowns
+            or self.detectors
+        )
+
+    @property
     def is_only_remembered(self) -> bool:
         """Tell whether that is all: such a line says nothing by itself."""
-        says = self.rules or self.boots or self.causes or self.ready
-        is_mute = not (says or self.ignores or self.shutdowns or self.detectors)
-        return self.is_remembered and is_mute
+        return self.is_remembered and not self.acts

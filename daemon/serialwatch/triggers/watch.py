@@ -16,6 +16,7 @@ from serialwatch.triggers.detectors.fault import Fault
 from serialwatch.triggers.detectors.port import PortDetectors
 from serialwatch.triggers.detectors.storm import LineRates
 from serialwatch.triggers.faults import MAX_RAW, Faults, FoundLine
+from serialwatch.triggers.lost_letters import Announced
 from serialwatch.triggers.matcher import Matcher, end_of
 from serialwatch.triggers.matches import lines_with, parts_with
 from serialwatch.triggers.moments import Moment, S
@@ -23,7 +24,7 @@ from serialwatch.triggers.patience import unanswered
 from serialwatch.triggers.patterns import LineView
 from serialwatch.triggers.reading import MAX_KNOWN, MAX_TITLE, Reading, says_something
 from serialwatch.triggers.recent import Recent
-from serialwatch.triggers.replays import Copied, Replays, copied, is_of_listing
+from serialwatch.triggers.replays import Copied, Replays, copied, is_of_listing, prints_twice
 from serialwatch.triggers.ruleset import Shutdown
 from serialwatch.triggers.seams import Joint, Piece, Seams
 from serialwatch.triggers.typed import Typed
@@ -38,9 +39,9 @@ _CAUSE_NS, _CAUSE_MOST_NS = 3 * S // 10, 2 * S  # but not behind such a pause, n
 _COPY_NS = S // 2  # after a line a console prints the same one for the second time
 _CONTEXT_LINES = 3  # before a banner: did somebody type something?
 _DOWN_LINES = 20  # what a board still prints after it said that it stops
-_FAULT_LINES = 200  # a board that is silent after an error has its incident already
+# A board that is silent after an error has its incident already, unless it went on for long.
+_FAULT_LINES, _WENT_ON_NS = 200, 60 * S
 _ERRORS = ("error", "critical")
-_BLANK_LINES = 4  # that may stand between a line and the garbage behind it
 _LIKE_A_PROMPT = re.compile(rb"[$#>%:?] ?$")
 
 
@@ -89,7 +90,7 @@ class PortWatch:
         self._newest = Lines(1, 0, b"", 0, 0)
         self._view = b""  # of the lines that are being judged
         self._behind = b""  # the line after them
-        self._heard_ns = 0
+        self._heard_ns = self._begun_ns = 0
         # A start that is not told yet, its banner, the last line before it.
         self._held: tuple[Start, str, bytes] | None = None
         # The line in which a device said that it resets itself, and the one before it.
@@ -98,7 +99,7 @@ class PortWatch:
         self._is_stale = False  # the partial line was judged for good
         self._is_at_prompt = False
         self._down_seq: int | None = None  # line that announced an end or a sleep
-        self._fault_seq: int | None = None  # newest error
+        self._error_at: Moment | None = None  # the newest
         self._take(matcher)
         self._detectors.learn_boots(boots_took_s)
 
@@ -117,8 +118,9 @@ class PortWatch:
         """Return the newest reading of each gauge that the rules define, by its name."""
         return self._detectors.gauges
 
-    def fed(self, lines: Lines) -> list[Finding]:
-        """Take complete lines."""
+    def fed(self, lines: Lines, begun_ns: int | None = None) -> list[Finding]:
+        """Take complete lines; `begun_ns`: when the first of them came, if that is earlier."""
+        self._begun_ns = lines.mono_ns if begun_ns is None else begun_ns
         view = strip_escapes(lines.text)
         for piece in self._seams.pieces(lines, view, self._matcher.scan(view)):
             self._feed(piece)
@@ -128,11 +130,12 @@ class PortWatch:
         """Judge lines; `piece.behind` is the line after them, as far as it matters."""
         lines, view, hits = piece.lines, piece.view, piece.hits
         mono_ns = lines.mono_ns
-        if mono_ns - self._heard_ns >= _CAUSE_NS:
-            self._settle(mono_ns)
+        begun_ns = min(self._begun_ns, mono_ns)
+        if begun_ns - self._heard_ns >= _CAUSE_NS:
+            self._settle(begun_ns)
         self._view = view
         self._behind = piece.behind
-        self._recent.fed(lines.first_seq, view)
+        self._recent.fed(lines, view)
         second = self._rates.fed(lines.first_seq, lines.count, view, mono_ns)
         if second:
             self._detected(self._detectors.second(second), self._last)
@@ -140,11 +143,12 @@ class PortWatch:
         self._heard_ns = mono_ns
         self._partial = None
         self._is_at_prompt = False
-        joints = self._seams.fed(view, self._matcher.scan)
+        joints = self._seams.fed(view, self._matcher.scan, lines.text)
         if hits or joints:
             self._judge(lines, view, hits, joints)
         if not self._detectors.is_plain(lines.text, view):
-            self._detectors.not_plain(lines, partial(self._before, lines.first_seq, view))
+            before = partial(self._recent.said_before, lines.first_seq, view)
+            self._detectors.not_plain(lines, before)
         self._newest = lines
         if self._faults.deadline < lines.first_seq + lines.count:
             self._faults.passed(self._last.seq, self._last)
@@ -165,7 +169,7 @@ class PortWatch:
         self._heard_ns = mono_ns
         self._partial = (at, text)
         self._is_stale = False
-        self._detectors.partial(seq, text, mono_ns, partial(self._before, seq, b""))
+        self._detectors.partial(seq, text, mono_ns, partial(self._recent.said_before, seq, b""))
         self._judge_partial(at, text, is_stale=False)
         return self._told()
 
@@ -188,8 +192,11 @@ class PortWatch:
         if self._detectors.is_boot_late(mono_ns, self._boots.passed) and not self._is_at_prompt:
             line, seq = self._last_said()
             is_in_kernel = self._boots.state == "kernel"
-            late = self._detectors.boot_late(seq, line, mono_ns, is_in_kernel=is_in_kernel)
-            self._detected(late, at)
+            late = list(self._detectors.boot_late(seq, line, mono_ns, is_in_kernel=is_in_kernel))
+            if late and self._announcements.was_ready(self._boots.start, seq):
+                self._ready(at)
+            else:
+                self._detected(late, at)
         return self._told()
 
     def marked(self, kind: str, mono_ns: int) -> None:
@@ -278,6 +285,7 @@ class PortWatch:
         self._matcher = matcher
         self._faults.take(matcher)
         self._seams.known = matcher.torn
+        self._announcements = Announced(matcher.uses, self._recent)
         self._own_ready = matcher.ready[self._options.ready] if self._options.ready else None
         self._detectors = PortDetectors(
             matcher.ruleset, self._options.bit_rate, can_vanish=self._options.can_vanish
@@ -353,7 +361,7 @@ class PortWatch:
     def _joint(self, lines: Lines, view: bytes, joint: Joint) -> None:
         """Judge a line that was torn, as the first of its pieces, once the last is there."""
         last = lines.first_seq + view.count(b"\n", 0, joint.offset)
-        at = Moment(last - joint.pieces + 1, lines.mono_ns, lines.utc_ns)
+        at = self._recent.begun_at(last - joint.pieces + 1, lines)
         if self._faults.deadline < last:
             self._faults.passed(last - 1, at)
         if self._held:
@@ -392,7 +400,8 @@ class PortWatch:
         if causes:
             self._boots.printed(next((c for c in causes if c != "unknown"), "unknown"), at)
         for told, source in reading.detectors:
-            faults = self._detectors.line(told, source, reading.view, at, found.raw)
+            whole = self._seams.with_stamp(reading, self._line_before(offset))
+            faults = self._detectors.line(told, source, whole, at, found.raw)
             self._detected(faults, at, found.raw)
         self._markers_of_ready(found)
         ignored = self._ignored(found, offset) if reading.rules else None
@@ -527,6 +536,7 @@ class PortWatch:
 
     def _banner(self, banners: list[Banner], at: Moment, offset: int, text: str) -> None:
         banners.sort(key=lambda banner: banner.marker.stage)
+        at = replace(at, times=2) if prints_twice(self._recent, offset) else at
         self._ecosystems.update(banner.marker.ecosystem for banner in banners)
         if banners[0].marker.stage == 0:
             self._unseen_start()  # the reset that was announced before took place
@@ -552,7 +562,7 @@ class PortWatch:
         self._faults.booted(at)
         if self._boots.start:
             self._held = (self._boots.start, banner, before)
-        self._down_seq = self._fault_seq = None
+        self._down_seq = self._error_at = None
         self._detectors.board_starts(at)
 
     def _tell_start_if_due(self, seq: int) -> None:
@@ -568,6 +578,9 @@ class PortWatch:
             return
         start, marker, before = self._held
         self._held = None
+        faults = list(self._detectors.started(start, before))
+        if faults and not start.was_panic and self._announcements.explains(start):
+            faults = list(self._detectors.started(start, before))
         self._out.append(
             Boot(
                 port=self.port,
@@ -581,7 +594,7 @@ class PortWatch:
                 is_expected=start.is_expected,
             )
         )
-        self._detected(self._detectors.started(start, before), start.at, boot=start.number)
+        self._detected(faults, start.at, boot=start.number)
 
     def _prompt(self, at: Moment, view: LineView) -> None:
         for prompt, patterns in self._matcher.prompts:
@@ -590,7 +603,7 @@ class PortWatch:
                 self._faults.prompted(at)
                 self._detectors.prompted(is_ready=prompt.is_ready)
                 if prompt.is_ready and self._own_ready is None:
-                    self._ready(at)
+                    self._ready(at, is_waiting=True)
 
     def _markers_of_ready(self, found: FoundLine) -> None:
         if self._own_ready is not None:
@@ -601,9 +614,11 @@ class PortWatch:
             self._faults.prompted(found.at)
             self._ready(found.at)
 
-    def _ready(self, at: Moment) -> None:
-        if self._boots.ready():
+    def _ready(self, at: Moment, *, is_waiting: bool = False) -> None:
+        is_news = self._boots.ready()
+        if is_news or (is_waiting and self._boots.went_on(at)):
             self._tell(Ready(self.port, at.seq, self._boots.number, at.mono_ns, at.utc_ns))
+        if is_news:
             self._detectors.ready(at)
 
     # Time, silence, answers
@@ -628,10 +643,13 @@ class PortWatch:
             return True
         if self._partial and _LIKE_A_PROMPT.search(strip_escapes(self._partial[1])):
             return True
-        seq = self._last.seq
-        return any(
-            since is not None and seq - since <= lines
-            for since, lines in ((self._down_seq, _DOWN_LINES), (self._fault_seq, _FAULT_LINES))
+        seq, error = self._last.seq, self._error_at
+        if self._down_seq is not None and seq - self._down_seq <= _DOWN_LINES:
+            return True
+        return (
+            error is not None
+            and seq - error.seq <= _FAULT_LINES
+            and self._heard_ns - error.mono_ns < _WENT_ON_NS
         )
 
     def _last_said(self) -> tuple[bytes, int]:
@@ -640,15 +658,6 @@ class PortWatch:
             return strip_escapes(text)[:MAX_RAW], at.seq
         line, seq = self._recent.last_line()
         return line[:MAX_RAW], seq
-
-    def _before(self, first_seq: int, view: bytes, seq: int, count: int) -> list[tuple[int, bytes]]:
-        """Return lines before `seq` that are not blank; `view` is the newest chunk."""
-        offset = self._recent.end
-        if view:
-            offset = sum(len(line) + 1 for line in view.split(b"\n")[: seq - first_seq])
-        lines = self._recent.lines_before(offset, count + _BLANK_LINES)
-        numbered = enumerate(lines, seq - len(lines))
-        return [(number, line) for number, line in numbered if line.strip()][-count:]
 
     def _detected(
         self, faults: Iterable[Fault], at: Moment, raw: bytes = b"", boot: int | None = None
@@ -690,7 +699,7 @@ class PortWatch:
         if finding.severity == "critical":
             self._boots.faulted(at)
         if finding.severity in _ERRORS:
-            self._fault_seq = finding.seq
+            self._error_at = at
             self._detectors.boot_is_explained()
         shown = replace(finding, severity="note") if self._options.expect_faults else finding
         self._out.append(shown)

@@ -335,7 +335,7 @@ def _shape_of(raw: bytes) -> str:
 
 def _row(line: Line) -> Row:
     text = shortened(readable(line.raw), MAX_CHARS)
-    return Row(line.seq, line.seq, 1, line.boot, line.utc_ns, text)
+    return Row(line.seq, line.seq, 1, line.boot, line.told_utc_ns, text)
 
 
 def _is_repeat(before: Row, row: Row) -> bool:

@@ -210,16 +210,22 @@ def _tell_echo(case: Case, story: Story) -> None:
 def _tell_before(case: Case, story: Story) -> None:
     """Show the last words before the fault, unless a reflex showed better ones."""
     first = case.incident.first_seq
+    own = {seq for hit in case.incident.hits for seq in (hit.first_seq, *hit.samples)}
     if any(entry.seq < first for entry in story.timeline if entry.port == case.incident.port):
         return
-    before = [x for x in case.lines if x.seq < first and _says_something(readable(x.raw))]
+    before = [
+        x
+        for x in case.lines
+        if x.seq < first and x.seq not in own and _says_something(readable(x.raw))
+    ]
     for line in before[-1:]:
         story.mark(line, "the line before")
 
 
 def _says_something(text: str) -> bool:
     """Tell whether a line has words, other than those of a line that only divides."""
-    return "[ cut here ]" not in text and re.search(r"[A-Za-z]{2}", untimed(text)) is not None
+    is_divider = re.search(r"-{3}.*\bcut here\b", text, re.IGNORECASE)
+    return not is_divider and re.search(r"[A-Za-z]{2}", untimed(text)) is not None
 
 
 def _cited(case: Case, story: Story) -> set[int]:

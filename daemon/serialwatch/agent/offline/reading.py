@@ -141,14 +141,14 @@ def _starts(incident: Incident) -> list[dict[str, Any]]:
 
 def _windows_by_time(incident: Incident) -> list[dict[str, Any]]:
     """No line carries the fault: read what came before it, and what came after."""
-    at = iso(incident.opened_utc_ns + 1000)  # ISO has microseconds
+    at = iso(incident.fault_utc_ns + 1000)  # ISO has microseconds
     before = {"port": incident.port, "until": at, "limit": BEFORE}
     return [before, {"port": incident.port, "since": at, "limit": BEFORE}]
 
 
 def _stats_of(incident: Incident) -> dict[str, Any]:
     if not incident.first_seq:
-        return {"port": incident.port, "until": iso(incident.opened_utc_ns + 1000)}
+        return {"port": incident.port, "until": iso(incident.fault_utc_ns + 1000)}
     last = max(incident.last_seq, incident.outcome_seq, incident.first_seq)
     return {"port": incident.port, "first": max(1, incident.first_seq - 1000), "last": last}
 
@@ -167,7 +167,7 @@ def _pages_of(incident: Incident) -> dict[str, str]:
     pages = {incident.trigger: incident.knowledge} if incident.knowledge else {}
     for hit in incident.hits:
         if hit.severity != "note" and len(pages) < MAX_PAGES:
-            pages.setdefault(hit.trigger, hit.trigger)
+            pages.setdefault(hit.trigger, hit.knowledge or hit.trigger)
     return pages
 
 

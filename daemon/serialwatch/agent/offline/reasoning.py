@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from serialwatch.agent.knowledge import Cause, Page
+from serialwatch.agent.offline.architecture import architecture_of, fitted
 from serialwatch.agent.offline.case import Case, Story, name
 from serialwatch.agent.offline.reflexes.general import LIKELY, REGULAR, WEAK
 from serialwatch.agent.offline.suspects import Link, Suspect, is_any, is_refuted_by, is_shown_by
@@ -275,7 +277,11 @@ def tell_causes(
     story.hypotheses[:] = sorted(
         [*found, *story.hypotheses], key=lambda h: (h.status == "refuted", -h.score)
     )[: MAX_HYPOTHESES + 1]
-    _advise(story, root_page, page, checks)
+    _advise(story, root_page, page, checks, _architecture(case))
+
+
+def _architecture(case: Case) -> str:
+    return architecture_of(readable(line.raw) for line in case.block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,10 +305,14 @@ def _ranked(
     said = [(line, readable(line.raw)) for line in case.lines if line.boot == boot]
     said += [(d.line, d.meaning) for d in case.decoded if d.line.boot == boot]
     rows: list[tuple[float, Hypothesis, str]] = []
+    architecture = _architecture(case)
     for cause in page.causes:
-        if cause in told:
+        if cause in told or not fitted(cause.text, architecture):
             continue
         score = _LIKELY.get(cause.likely, 0.2)
+        check = _check_of(cause, said)
+        if cause.check and not check:
+            score *= _NOT_SEEN
         if against := is_refuted_by(cause, said):
             text = f"{cause.text}: L{against.seq} speaks against it"
             rows.append((0.0, Hypothesis(root.trigger, text, 0.05, "refuted"), ""))
@@ -319,9 +329,37 @@ def _ranked(
                 status="confirmed" if is_sure else "open",
             )
             _tell_sign(case, story, cause, shown, page)
-        rows.append((score, known, cause.check))
+            check = "" if cause.check.startswith("`") else check  # those words were found
+        rows.append((score, known, check))
     rows.sort(key=lambda row: -row[0])
     return _Known([h for _, h, _ in rows][:MAX_HYPOTHESES], [check for *_, check in rows if check])
+
+
+def _check_of(cause: Cause, said: Sequence[tuple[Line, str]]) -> str:
+    """Return what a person can do to find out; "" where that is to look for words in the log.
+
+    A hint without a verb stands beside the cause that it is for.
+    """
+    sought = _SOUGHT.match(cause.check)
+    if sought and not any(sought["words"] in text for _, text in said):
+        return ""
+    if not cause.check or _INSTRUCTS.match(cause.check):
+        return cause.check
+    return f"for \u201c{name(cause.text)}\u201d: {cause.check}"
+
+
+_NOT_SEEN = 0.6  # of the odds of a cause, where words that would show it are not in the log
+_SOUGHT = re.compile(r"(?:check|look) for `(?P<words>[^`]+)`")
+_INSTRUCTS = re.compile(
+    r"(?:add|ask|boot|build|call|capture|change|check|compare|confirm|connect|count|decode|diff"
+    r"|disable|disconnect|do|drop|dump|enable|erase|examine|exchange|feel|fetch|fill|find"
+    r"|flash|follow|forbid|format|get|give|go|hold|insert|inspect|install|keep|leave|let|limit"
+    r"|list|load|log|look|lower|make|map|mask|measure|mount|move|note|open|pin|ping|power"
+    r"|press|print|probe|pull|push|put|query|r|raise|read|rebuild|record|reduce|remove|repeat"
+    r"|replace|reset|run|scan|scope|search|see|set|shorten|show|start|stop|store|subtract|swap"
+    r"|switch|symbolize|take|test|time|trace|try|turn|type|unplug|update|use|verify|wait|watch"
+    r"|write)(?=[ ,:;]|$)"
+)
 
 
 def _tell_sign(case: Case, story: Story, cause: Cause, shown: Line, page: Page) -> None:
@@ -334,17 +372,26 @@ def _tell_sign(case: Case, story: Story, cause: Cause, shown: Line, page: Page) 
     story.conclude("inference", claim, lines, pages=[page.id])
 
 
-def _advise(story: Story, root: Page | None, page: Page | None, checks: Sequence[str]) -> None:
+_DECODED = ("decode ", "read CFSR", "read EXCCAUSE", "read MCAUSE", "read mcause")  # that is done
+
+
+def _advise(
+    story: Story, root: Page | None, page: Page | None, checks: Sequence[str], architecture: str
+) -> None:
     """Add the next steps: what separates the open causes, what the pages say, what not to do."""
-    is_decoded = any(c.results for c in story.conclusions)
+    is_decoded = any(re.search(r" 0x[0-9a-f]+ says: ", c.claim) for c in story.conclusions)
     if root is None:
         return
-    do = root.do
+
+    def fitting(texts: Sequence[str]) -> list[str]:
+        return [words for text in texts if (words := fitted(text, architecture))]
+
+    do, checks = fitting(root.do), fitting(checks)
     advice = [*do[:1], *checks[:2], *do[1:3], *checks[2:3]]  # checks that tell the open ones apart
     if page is not None and page is not root:
-        advice += page.do[:2]
+        advice += fitting(page.do)[:2]
     for text in advice:
-        if text and not (is_decoded and text.startswith("decode ")):
+        if text and not (is_decoded and text.startswith(_DECODED)):
             story.step(text)
     del story.steps[MAX_STEPS - 1 :]
     never = (text for each in (root, page) if each is not None for text in each.never)

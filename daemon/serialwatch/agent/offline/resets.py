@@ -13,11 +13,12 @@ from serialwatch.records import Line
 
 QUIET_NS = 60_000_000_000  # of silence: that is what "halted" means
 AFTER_END = 20  # lines behind a fault that may still tell how it ended
+NEAR_START = 20  # lines in which a start tells why
 
 
 def tell_the_end(case: Case, story: Story) -> str:
     """Add how it went on after the fault; return the word for the title, e.g. "reset"."""
-    boot = case.next_boot
+    boot = case.next_boot if case.incident.outcome != "continued" else None  # no end of this fault
     announced = _announcement(case, boot)
     if announced is not None:
         story.mark(announced.line)
@@ -30,28 +31,26 @@ def tell_the_end(case: Case, story: Story) -> str:
         words = f"The board has started anew and names the reset: {name(cause['text'])}"
         story.conclude("inference", f"{words}{f', {meaning}' if meaning else ''}.", [cause.line])
         return "reset"
+    outcome = case.incident.outcome
     if halt := case.find(_HALT, _from_fault(case)):
         story.mark(halt.line, "the end")
-        story.conclude(
-            "observation",
-            "The board says that it stops here: its software does not restart it.",
-            [halt.line],
-        )
-        return "halted"
+        words = "The board says that it stops here: its software does not restart it."
+        if outcome == "continued":
+            words = "It says that it stops here; more was printed since then."
+        story.conclude("observation", words, [halt.line])
+        return "" if outcome == "continued" else "halted"
     if announced is not None:
-        story.unknowns.append("whether the board came up again: its boot had not been seen yet")
+        if outcome is None:
+            unknown = "whether the board came up again: its boot had not been seen yet"
+            story.unknowns.append(unknown)
         if case.phase == "opened":
             return ""
-        _tell_announced(story, announced)
+        _tell_announced(case, story, announced)
+        if outcome == "halted":
+            _tell_silence(case, story)
         return "announced a reset"
-    if case.incident.outcome == "halted":
-        said = [x for x in case.lines if readable(x.raw).strip()]
-        pairs = ((a, b) for a, b in pairwise(said) if a.seq >= case.incident.first_seq)
-        gap = next((a for a, b in pairs if b.utc_ns - a.utc_ns >= QUIET_NS), None)
-        if (last := gap or next(reversed(said), None)) is not None:
-            story.mark(last, "last line")
-            words = "After this line the board was silent for a minute and more."
-            story.conclude("observation", words, [last])
+    if outcome == "halted":
+        _tell_silence(case, story)
         return "silent"
     if case.phase == "opened":
         story.unknowns.append("how it went on: this was written while the fault was being printed")
@@ -76,11 +75,18 @@ def _tell_reset(case: Case, story: Story, boot: Line, announced: Match | None) -
         words = f"The next boot names the reset: {decoded.meaning}"
         story.conclude("inference", words, [cause.line] if cause else [], decoded=[decoded])
         return "reset"
-    if cause is not None and cause["text"]:
-        dog = " watchdog" if _DOG.search(cause["text"]) else ""
-        words = f"The next boot names the{dog} reset: {name(cause['text'])}."
+    if cause is not None and (text := cause["text"] or cause["name"]):
+        dog = " watchdog" if _DOG.search(text) else ""
+        words = f"The next boot names the{dog} reset: {name(text)}."
         story.conclude("inference", words, [cause.line])
         return "reset"
+    if (told := _told_by_start(case, boot)) is not None:
+        story.mark(told.line, "reset cause")
+        words = f"The start that follows tells what reset the board: {told['what']}."
+        story.conclude("inference", words, [told.line])
+        return "reset"
+    if case.incident.outcome_cause == "commanded":
+        return "rebooted"
     before = [x for x in case.fault_boot if readable(x.raw).strip()]
     story.unknowns.append(
         "what reset the board: no line announces it; a watchdog without a message, the supply and "
@@ -95,6 +101,17 @@ def _tell_reset(case: Case, story: Story, boot: Line, announced: Match | None) -
     return "rebooted"
 
 
+def _told_by_start(case: Case, boot: Line) -> Match | None:
+    """Return the line in which the next boot tells its cause in words of its own."""
+    incident = case.incident
+    pattern, what = _CAUSES_TOLD.get(incident.outcome_cause, (None, ""))
+    if pattern is None or abs(boot.seq - incident.outcome_seq) > NEAR_START:
+        return None
+    near = [x for x in case.lines if boot.seq - 3 <= x.seq <= boot.seq + NEAR_START]
+    found = case.find(pattern, near)
+    return Match(found.line, found.text, {"what": what}) if found else None
+
+
 def _named_later(case: Case) -> Match | None:
     """Return the line after the fault in which a board that prints no banner names a reset."""
     incident = case.incident
@@ -104,22 +121,34 @@ def _named_later(case: Case) -> Match | None:
     return found if found and found["text"] else None
 
 
-def _tell_announced(story: Story, announced: Match) -> None:
+def _tell_announced(case: Case, story: Story, announced: Match) -> None:
     """Tell of a reset that was only announced: no line shows that it happened."""
     seconds = int(announced["n"] or 0)
     words = (
-        f"The kernel announced that it resets the board {seconds} s later."
+        f"The kernel announced that it resets the board {seconds} s later"
         if seconds
-        else f"The board announced its reset: {name(untimed(announced.text), 80)}."
+        else f"The board announced its reset: {name(untimed(announced.text), 80)}"
     )
-    story.conclude("observation", words, [announced.line])
+    if case.incident.outcome == "continued":
+        words += "; more was printed since then, but no start that is known here"
+    story.conclude("observation", f"{words}.", [announced.line])
+
+
+def _tell_silence(case: Case, story: Story) -> None:
+    """Tell after which line the board was silent."""
+    said = [x for x in case.lines if readable(x.raw).strip()]
+    pairs = ((a, b) for a, b in pairwise(said) if a.seq >= case.incident.first_seq)
+    gap = next((a for a, b in pairs if b.utc_ns - a.told_utc_ns >= QUIET_NS), None)
+    if (last := gap or next(reversed(said), None)) is not None:
+        story.mark(last, "last line")
+        words = "After this line the board was silent for a minute and more."
+        story.conclude("observation", words, [last])
 
 
 def _tell_origin(
     story: Story, announced: Match, cause: Match | None, decoded: Decoded | None
 ) -> None:
-    origin = next(o for o in _ORIGINS if o.pattern.search(announced.text))
-    words = origin.claim.format(**{"n": "", **announced.groups})
+    words = announced["claim"].format(**{"n": "", **announced.groups})
     lines = [announced.line, *([cause.line] if cause and decoded else [])]
     story.conclude("inference", words, lines, decoded=[decoded] if decoded else [])
 
@@ -130,8 +159,11 @@ def _announcement(case: Case, boot: Line | None) -> Match | None:
         text = readable(line.raw)
         for origin in _ORIGINS:
             found = origin.pattern.search(text)
-            if found and case.incident.trigger.startswith(origin.packs):
-                return Match(line, text, {k: v for k, v in found.groupdict().items() if v})
+            trigger = case.incident.trigger
+            if found and trigger.startswith(origin.packs) and not trigger.startswith(origin.but):
+                groups = {k: v for k, v in found.groupdict().items() if v}
+                told = {"claim": origin.claim, "said": name(found.group().strip())}
+                return Match(line, text, told | groups)
     return None
 
 
@@ -151,7 +183,7 @@ def cause_of_boot(case: Case, boot: Line) -> Match | None:
 
     Some ROMs print it before their banner, so with the end of the lines before it.
     """
-    near = [line for line in case.lines if boot.seq - 3 <= line.seq <= boot.seq + 20]
+    near = [line for line in case.lines if boot.seq - 3 <= line.seq <= boot.seq + NEAR_START]
     own = [line for line in near if line.boot == boot.boot]
     return case.find(_PRINTED_CAUSE, own) or case.find(_PRINTED_CAUSE, near)
 
@@ -178,7 +210,8 @@ _MEANINGS = (
 class _Origin:
     pattern: re.Pattern[str]
     claim: str
-    packs: tuple[str, ...] = ("",)  # what the trigger of the incident begins with
+    packs: tuple[str, ...] = ("",)  # what the trigger of the incident begins with,
+    but: tuple[str, ...] = ()  # or does not
 
 
 # The last announcement before the next boot counts; the sharper ones first.
@@ -223,6 +256,15 @@ _ORIGINS = (
         re.compile(r"System will be rebooted due to a fatal error|\*\*\* rebooting\.\.\."),
         "The firmware's own fault handler rebooted the board.",
     ),
+    _Origin(
+        re.compile(
+            r"^\W*(?:[\w-]{1,16}: )?(?:[Ss]ystem |[Dd]evice |[Bb]oard )?(?:is |will )?"
+            r"(?:[Rr]ebooting|[Rr]esetting|[Rr]estarting|REBOOTING|RESETTING|RESTARTING)"
+            r"(?: (?:the |now|system|device|board|chip|MCU|CPU)){0,3}\W*$"
+        ),
+        "The firmware itself announced the reset: {said}.",
+        but=("linux.", "user.", "systemd.", "android.", "uboot."),
+    ),
 )
 
 _HALT = re.compile(
@@ -238,6 +280,14 @@ _PRINTED_CAUSE = re.compile(
 )
 
 _DOG = re.compile(r"wdo?g|watchdog|wdt", re.IGNORECASE)
+_CAUSES_TOLD = {  # by the cause of the boot that follows
+    "watchdog": (_DOG, "its watchdog"),
+    "brownout": (re.compile(r"brown|\bbor\b|under-?volt", re.IGNORECASE), "its supply dipped"),
+    "power_on": (
+        re.compile(r"\bpor\b|power-?on|power on|\bpwr\b", re.IGNORECASE),
+        "a power-on",
+    ),
+}
 
 
 def _decoded(case: Case, cause: Match) -> Decoded | None:

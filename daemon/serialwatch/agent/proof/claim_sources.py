@@ -132,7 +132,8 @@ def _shape(line: Line) -> tuple[str, bytes]:
 def spans_s_of(cited: Iterable[Line]) -> list[float]:
     """Return the time between each two of the cited lines."""
     lines = list(cited)[:12]
-    return [abs(one.utc_ns - other.utc_ns) / 1e9 for one, other in itertools.combinations(lines, 2)]
+    pairs = itertools.combinations(lines, 2)
+    return [abs(one.told_utc_ns - other.told_utc_ns) / 1e9 for one, other in pairs]
 
 
 _TOKEN = re.compile(

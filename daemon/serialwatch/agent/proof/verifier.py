@@ -256,7 +256,7 @@ class _Check:
         elif min(e.seq for e in here) > _end(incident):
             problem = ("G7", "what it cites comes after the effect")
         elif fault is not None and any(
-            line.utc_ns > fault.utc_ns + TOGETHER_NS and fault.utc_ns for line in lines
+            line.told_utc_ns > fault.told_utc_ns + TOGETHER_NS and fault.utc_ns for line in lines
         ):
             problem = ("G7", "what it cites of another port comes after the fault")
         elif all(self.ledger[e.port, e.seq].boot != incident.boot for e in here):
@@ -394,7 +394,7 @@ class _Check:
             line = self.ledger.get((entry.port, entry.seq))
             if line is not None:
                 text = shortened(readable(line.raw), MAX_SHOWN)
-                kept[entry.port, entry.seq] = replace(entry, utc_ns=line.utc_ns, text=text)
+                kept[entry.port, entry.seq] = replace(entry, utc_ns=line.told_utc_ns, text=text)
         return tuple(sorted(kept.values(), key=lambda e: (e.utc_ns, e.port, e.seq)))
 
     def _texts(self, name: str, said: Sequence[str], wide: Sources) -> tuple[str, ...]:

@@ -151,11 +151,13 @@ class AnswerDraft:
         )
 
     def _timeline(self) -> list[TimelineEntry]:
-        marks = sorted(self._marks.values(), key=lambda m: (m[0].utc_ns, m[0].port, m[0].seq))
-        return [
-            TimelineEntry(line.port, line.seq, line.utc_ns, shortened(readable(line.raw)), note)
-            for line, note in marks[-MAX_MARKS:]
+        marks = [
+            TimelineEntry(
+                line.port, line.seq, line.told_utc_ns, shortened(readable(line.raw)), note
+            )
+            for line, note in self._marks.values()
         ]
+        return sorted(marks, key=lambda m: (m.utc_ns, m.port, m.seq))[-MAX_MARKS:]
 
     def _title(self, results: Mapping[str, Any], kept: list[Conclusion]) -> str:
         """Return the title if each number in it was found out, else the first sentence."""

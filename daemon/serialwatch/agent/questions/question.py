@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from serialwatch.agent.questions.question_forms import Event, Form, Kind, fitting
+from serialwatch.agent.questions.question_forms import Event, Form, Kind, Turn, fitting
 from serialwatch.agent.questions.time_words import TimeSpan, find_span
 from serialwatch.agent.run.shown import one_line
 
@@ -37,6 +37,8 @@ class Question:
     topic: str = ""  # words to look for, in lower case
     event: Event = ""
     incident: int | None = None
+    turn: Turn = ""  # of several times, which one is meant
+    is_ever: bool = False  # as far back as anything is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ def examples(ports: Sequence[str]) -> list[str]:
         f"is {one} all right?",
         f"how often did {one} reboot today?",
         f"when did {one} last boot?",
+        f"has {one} ever had an oops?",
         "which boards had errors since yesterday?",
         f"what changed on {one} since the last good boot?",
         f'what did {one} print about "mmc" in the last 2 hours?',
@@ -102,6 +105,8 @@ class _Plain:
         self._base: int | None = None
         self._is_from_boot = False
         self._marker = ""
+        self._turn: Turn = ""
+        self._is_ever = False
         words = " ".join(one_line(text).lower().replace("’", "'").split())
         words = _QUOTE.sub(self._take_quote, words)
         words = _spelled_out(words)
@@ -110,6 +115,7 @@ class _Plain:
         words = _MARKER.sub(self._take_marker, words)
         if (found := find_span(words, now)) is not None:
             self._span, words = found.span, found.rest
+        words = _EVER.sub(self._take_ever, _TURN.sub(self._take_turn, words))
         self.words = _trimmed(words)
 
     def made(self, form: Form) -> Question | NotUnderstood:
@@ -130,6 +136,9 @@ class _Plain:
             return NotUnderstood(f"which board? There are {self._listed()}", self._known)
         if form.kind == "compare" and len(named) < 2:
             return NotUnderstood(f"two boards are compared; there are {self._listed()}")
+        turn = self._turn or form.turn
+        if turn and form.kind not in _OF_ONE_TIME:
+            return NotUnderstood(f"the {turn} time is found for a fault or a boot only")
         boot = self._boot
         if boot is None and form.is_newest:
             boot = -1
@@ -145,6 +154,8 @@ class _Plain:
             topic=topic,
             event=form.event,
             incident=form.incident,
+            turn=turn,
+            is_ever=self._is_ever,
         )
 
     def unknown_port(self) -> str:
@@ -207,6 +218,14 @@ class _Plain:
         self._is_all = True
         return " <p> "
 
+    def _take_turn(self, found: re.Match[str]) -> str:
+        self._turn = "first" if found["turn"].endswith("first") else "last"
+        return " "
+
+    def _take_ever(self, found: re.Match[str]) -> str:
+        self._is_ever = True
+        return " "
+
     def _take_marker(self, found: re.Match[str]) -> str:
         self._marker = "reset" if found["kind"].startswith("reset") else "flash"
         return " "
@@ -250,6 +269,9 @@ def _joined(words: str) -> str:
 
 _ABOUT_ONE = frozenset({"why", "boot_diff", "printed"})  # need a board
 
+_OF_ONE_TIME = frozenset({"why", "what_happened", "last_boot"})
+_TURN = re.compile(r"\b(?:for )?(?:the |its )(?P<turn>(?:very )?first|last|latest|most recent) time\b")
+_EVER = re.compile(r"\bever\b")
 _QUOTE = re.compile(r'"[^"]{1,200}"|`[^`]{1,200}`|(?<!\w)\'[^\']{1,200}\'(?!\w)')
 _NUMBERED = re.compile(
     r"\b(?:the )?(?:board|port|dut|device|target|unit)[ #_-]*(?:no\.? ?|number )?"

@@ -14,6 +14,7 @@ Kind = Literal[
     "printed", "compare", "incident", "knowledge",
 ]  # fmt: skip
 Event = Literal["", "reset", "hang", "crash"]
+Turn = Literal["", "first", "last"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Form:
     event: Event = ""
     incident: int | None = None
     is_newest: bool = False  # the newest lines are meant
+    turn: Turn = ""  # of several times, which one is meant
 
 
 def fitting(words: str) -> Form | None:
@@ -40,6 +42,7 @@ def fitting(words: str) -> Form | None:
                 event="hang" if groups.get("hang") else _event_of(groups.get("event") or ""),
                 incident=int(number) if number else None,
                 is_newest=bool(groups.get("newest")),
+                turn=_turn_of(groups.get("turn") or groups.get("turn2") or ""),
             )
     return None
 
@@ -48,6 +51,12 @@ def fitting(words: str) -> Form | None:
 def _compiled() -> tuple[tuple[re.Pattern[str], Kind], ...]:
     """Return the forms, compiled with the first question: few daemons are ever asked one."""
     return tuple((re.compile(form), kind) for kind, forms in _FORMS for form in forms)
+
+
+def _turn_of(words: str) -> Turn:
+    if not words:
+        return ""
+    return "first" if words == "first" else "last"
 
 
 def _event_of(words: str) -> Event:
@@ -78,6 +87,7 @@ _EVENT = (
 _OF = r"(?:to|with|on|at|in|of|for|from)"
 _BOARDS = r"(?:boards?|ports?|duts?|devices?|targets?)"
 _TOPIC = r"(?P<topic>[^<>]{2,}|<q>)"
+_FEW_WORDS = r"(?P<topic>[\w.:/#-]{2,}(?: [\w.:/#-]+){0,2}|<q>)"
 _PAST = r"(?:(?:boot|start|come up)(?:ed|s)?|(?:re-?boot|restart)(?:ed)?|reset|started|came up)"
 _GOOD = (
     r"(?:all right|alright|ok|okay|fine|healthy|alive|up(?: and running)?|well|good|down|dead|running"
@@ -140,6 +150,7 @@ _FORMS: tuple[tuple[Kind, tuple[str, ...]], ...] = (
         r"what (?:is|was|went) wrong with <p>",
             r"what (?:is|was) the (?:problem|matter|trouble) with <p>",
         r"why (?:is|was) <p> (?P<event>down|broken|silent|quiet|dead|stuck|slow)",
+        rf"what happened(?: when| as)? <p> {_EVENT}",
         r"why",
     )),
     ("last_boot", (
@@ -165,22 +176,27 @@ _FORMS: tuple[tuple[Kind, tuple[str, ...]], ...] = (
         rf"how (?:often|many times) (?:is|was|were) {_TOPIC} (?:seen|printed|reported|logged)"
         rf"(?: {_OF} <p>)?",
         r"how (?:often|many times) (?:does|do|did|has|have) <p> (?P<event>boot|start)(?:ed)?(?: up)?",
+        rf"how (?:often|many times) (?:was|were) there {_TOPIC}(?: {_OF} <p>)?",
         rf"how many (?P<event>(?:re)?boots|resets|restarts|reboots|crashes|panics|hangs)"
         rf"(?: (?:did|has|have|had|were there|are there|does))?(?: {_OF})?(?: <p>)?(?: had| have)?",
         rf"how many {_TOPIC} (?:did|has|have|had|does) <p>(?: (?:have|had|get|got|{_SAID}|see|seen))?",
         rf"how many {_TOPIC} (?:were|are|have been) (?:there|on|seen)(?: (?:on )?<p>)?",
         rf"how many {_TOPIC} {_OF} <p>",
         rf"(?:count|number of) (?:the )?{_TOPIC} {_OF} <p>",
+        rf"how many (?!{_BOARDS}\b){_FEW_WORDS}(?: (?:were|are|have been) there)?",
+        rf"(?:has|have|had|did) <p> (?:had|have|seen|see|got|get|shown|show) {_TOPIC}",
     )),
     ("which_ports", (
-        rf"(?:which|what) (?:of the )?{_BOARDS}(?: (?:have|has|had|were|are|did|was|is))? {_EVENT}",
-        rf"(?:which|what) (?:of the )?{_BOARDS} (?:had|have|has|saw|see|got|get|report(?:ed)?"
+        rf"(?:which|what|how many) (?:of the )?{_BOARDS}(?: (?:have|has|had|were|are|did|was|is))? {_EVENT}",
+        rf"(?:which|what|how many) (?:of the )?{_BOARDS} (?:had|have|has|saw|see|got|get|report(?:ed)?"
         rf"|show(?:ed|s)?|print(?:ed|s)?|logged|have had|is having|are having) {_TOPIC}",
         rf"(?:on )?(?:which|what) {_BOARDS} (?:did|does|do) {_TOPIC} (?:happen|occur|appear|come)",
         rf"(?:which|what) {_BOARDS} (?:are|were|is|was) (?:affected|failing|unstable|bad|broken)",
     )),
     ("printed", (
         rf"what (?:did|does|has|have) <p> {_SAID} (?:about|on|regarding|concerning|for|with) {_TOPIC}",
+        rf"what (?:was|is|were|has been|got) {_SAID} (?:{_OF} <p> )?"
+        rf"(?:about|regarding|concerning) {_TOPIC}(?: {_OF} <p>)?",
         rf"what (?:did|does|has|is) <p> (?:{_SAID}|printing)(?P<newest> last| lately)?",
         r"(?:the )?(?:last|latest|newest) lines (?:of|on|from) <p>",
         rf"(?:did|has|does) <p> (?:ever )?{_SAID} (?:anything (?:about|with) )?{_TOPIC}",
@@ -221,7 +237,9 @@ _FORMS: tuple[tuple[Kind, tuple[str, ...]], ...] = (
         r"what did (?:i|we) miss(?: on <p>)?",
         rf"(?:give (?:me|us) )?(?:an? |the )?(?:summary|overview|digest)(?: {_OF} <p>)?",
         rf"(?:did|has|was|is) <p> {_EVENT}",
-        rf"when did <p> (?:last )?{_EVENT}",
+        rf"when (?:did|was|has) <p> (?:(?P<turn>first|last) )?{_EVENT}(?: (?P<turn2>first|last|most recently))?",
+        r"when (?:was|is) (?:the )?(?P<turn>first|last|latest|newest|most recent) "
+        rf"(?P<event>{_HANG}|freeze|{_CRASH}) {_OF} <p>",
             r"<p>",
         r"summari[sz]e <p>",
     )),
@@ -230,6 +248,8 @@ _FORMS: tuple[tuple[Kind, tuple[str, ...]], ...] = (
         r"(?:<p>|(?P<topic>[^<>]{2,}|<q>))",
         rf"what (?:does|do|is|did) {_TOPIC} (?:mean|stand for)",
         rf"what (?:is|are) (?:meant by (?:an? )?|an? ){_TOPIC}",
+        r"what (?:is|are|was) (?!the |this |that |these |those |my |your |our |its? |wrong|up\b)"
+        rf"(?:rule )?{_FEW_WORDS}",
         rf"what (?:usually |normally |can |could |typically )?causes? {_TOPIC}",
         rf"(?:what is |what are )?(?:the )?(?:usual |known |likely )?(?:causes?|reasons?) (?:of|for) {_TOPIC}",
         r"tell me (?:about|everything about|all about) <p>",

@@ -118,7 +118,7 @@ async def tell_lines(look: Lookup, port: str, word: str, stats: Json) -> None:
         x for n in dict.fromkeys(ends[:1] + ends[-1:]) if (x := look.tools.ledger.get((port, n)))
     ]
     counted = draft.count(int(stats["lines"]), "line")
-    times = [draft.at(line.utc_ns) for line in lines]
+    times = [draft.at(line.told_utc_ns) for line in lines]
     span = f", the first at {times[0]}, the last at {times[-1]}" if len(lines) > 1 else ""
     kinds = draft.count(len(stats["shapes"]), "kind")
     of = f" of {kinds}" if len(stats["shapes"]) > 1 else ""
@@ -170,7 +170,7 @@ async def which_ports(look: Lookup) -> None:
     lines = await look.first_lines(list(newest.values()))
     for port, row in newest.items():
         number = sum(other["port"] == port for other in fitting)
-        at = draft.at(utc_ns(row["opened_at"]))
+        at = draft.at(utc_ns(row["fault_at"]))
         draft.say(
             f"{port}: {draft.count(number, 'incident')}, the last at {at}: {concluded(row)}.",
             [lines.get(row["id"])],

@@ -34,7 +34,7 @@ async def what_happened(look: Lookup) -> None:
         await _nothing_happened(look, call, when)
         return
     shown = sorted(found, key=lambda row: -SEVERITIES.index(row["severity"]))[:MAX_TOLD]
-    shown.sort(key=lambda row: row["opened_at"])
+    shown.sort(key=lambda row: row["fault_at"])
     if len(found) == 1 and found[0].get("report"):
         await tell_of_incident(look, int(found[0]["id"]))
         if len(look.ports) == 1:
@@ -75,7 +75,7 @@ async def _nothing_happened(look: Lookup, call: Call, when: str) -> None:
         draft.say(draft.title, results=[call.id])
         return
     counted = draft.count(int(stats["lines"]), "line")
-    last = f", the last at {draft.at(lines[-1].utc_ns)}"
+    last = f", the last at {draft.at(lines[-1].told_utc_ns)}"
     if not stats.get("is_complete", True):  # the count ended before the time did
         counted, last = f"more than {counted}", ""
     ago = f" in the last {USUAL_HOURS} hours" if look.is_long else ""
@@ -155,7 +155,7 @@ async def tell_of_incident(look: Lookup, number: int, *, is_why: bool = False) -
     lines = await look.cited_lines(incident, report)
     fault = lines.get((incident.port, incident.first_seq))
     draft.mark(fault, "first fault line")
-    at = draft.at(incident.opened_utc_ns)
+    at = draft.at(incident.fault_utc_ns)
     if report is None:
         draft.title = incident.title
         draft.say(f"{at}: {incident.title}.", [fault], results=[history.id])

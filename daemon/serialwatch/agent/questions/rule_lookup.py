@@ -139,7 +139,7 @@ class Lookup:
     def tell_incident(self, row: Json, line: Line | None, call: Call) -> None:
         """Tell of an incident in a sentence, and its cause in another."""
         draft = self.draft
-        at = draft.at(utc_ns(row["opened_at"]))
+        at = draft.at(utc_ns(row["fault_at"]))
         board = "" if len(self.ports) == 1 else f"{row['port']}: "
         outcome = f"; then it {row['outcome']}" if row.get("outcome") else ""
         title = concluded(row)

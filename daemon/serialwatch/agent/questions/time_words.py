@@ -32,6 +32,15 @@ class TimeSpan:
     since: datetime
     until: datetime
     words: str
+    at: datetime | None = None  # the moment that was said, if it was one: the span is around it
+
+    @property
+    def told(self) -> str:
+        """Return how it is told: what is around a moment was looked at, too."""
+        if self.at is None:
+            return self.words
+        minutes = max(self.at - self.since, self.until - self.at) // timedelta(minutes=1)
+        return f"{self.words} (± {minutes} min)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +68,12 @@ def find_span(text: str, now: datetime) -> Found | None:
             words = found.group().strip(" ,")
             if since >= now:
                 continue
+            at = since + (until - since) / 2
+            if made not in _MOMENTS or until - since > 2 * ABOUT_HOUR or _OPEN.match(words):
+                at = None
             until = max(min(until, now), since + timedelta(seconds=1))
             rest = f"{text[: found.start()]} {text[found.end() :]}"
-            return Found(TimeSpan(since, until, words), " ".join(rest.split()))
+            return Found(TimeSpan(since, until, words, at), " ".join(rest.split()))
     return None
 
 
@@ -206,6 +218,11 @@ def _date(found: re.Match[str], now: datetime) -> Bounds:
     return (at, now) if found["from"] else (at - ABOUT_MINUTE, at + ABOUT_MINUTE)
 
 
+def _about_ago(found: re.Match[str], now: datetime) -> Bounds:
+    at = now - _ago(found)
+    return (at, now) if found.group().startswith("since") else (at - ABOUT_AGO, at + ABOUT_AGO)
+
+
 def _pattern(template: str) -> re.Pattern[str]:
     clock = (
         r"(?:(?P<named{0}>noon|midnight)|(?P<hour{0}>\d{{1,2}}|one|two|three|four|five|six|seven|eight"
@@ -228,6 +245,9 @@ def _pattern(template: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w:.-]){template}(?![\w:])")
 
 
+_MOMENTS: tuple[Made, ...] = (_around, _date, _about_ago)  # "at" that, if they are short
+_OPEN = re.compile("since|from")
+
 # The longest phrases first: each takes away what a later one would misread.
 _PHRASES: tuple[tuple[str, Made], ...] = (
     (r"(?P<from>since |from )?(?:on |at )?(?P<y>20\d\d)-(?P<m>\d\d)-(?P<d>\d\d)"
@@ -243,8 +263,7 @@ _PHRASES: tuple[tuple[str, Made], ...] = (
     (r"(?:in|within|during|over|for|from)? ?(?:the |these )?(?:last|past) SPAN",
      lambda f, n: (n - _ago(f), n)),
     (r"(?:since |about )?SPAN ago",
-     lambda f, n: (n - _ago(f), n) if f.group().startswith("since")
-     else (n - _ago(f) - ABOUT_AGO, n - _ago(f) + ABOUT_AGO)),
+     _about_ago),
     (r"(?:in|over|since|during|for)? ?last night", lambda f, n:
      (_night(f, n)[0], n if f.group().startswith("since") else _night(f, n)[1])),
     (r"(?:over ?night|during the night|in the night)", _night),

@@ -14,10 +14,11 @@ from typing import Any, get_args
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
+from jsonschema.protocols import Validator
 
 from serialwatch.agent.front_matter import FrontMatterError, parse_front_matter
 from serialwatch.agent.skills.files import folder_sha
-from serialwatch.agent.skills.skill import CAPABILITIES, Skill
+from serialwatch.agent.skills.skill import CAPABILITIES, ParamsValidator, Skill
 from serialwatch.agent.skills.when import When, WhenError, parse_when
 from serialwatch.records import Risk
 from serialwatch.wire import Json
@@ -245,7 +246,7 @@ class _Reading:
             self.error("SW042", f"metadata when: {exc}", key="when")
             return When(())
 
-    def _schema(self, name: str) -> tuple[Mapping[str, Any], Draft202012Validator]:
+    def _schema(self, name: str) -> tuple[Mapping[str, Any], Validator]:
         nothing: Json = {"type": "object", "additionalProperties": False, "properties": {}}
         path = self.folder / name
         if Path(name).name != name:
@@ -259,11 +260,11 @@ class _Reading:
                 self.error("SW020", f"no JSON Schema: {_first_line(exc)}", path, line=line)
             else:
                 if _is_closed_object(schema):
-                    return schema, Draft202012Validator(schema)
+                    return schema, ParamsValidator(schema)
                 self.error("SW020", "type must be object, additionalProperties false", path)
         elif (self.folder / "main.py").is_file():
             self.error("SW020", f"no {name} beside main.py", path)
-        return nothing, Draft202012Validator(nothing)
+        return nothing, ParamsValidator(nothing)
 
     def _main(self) -> bool:
         path = self.folder / "main.py"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import ValidationError
+from jsonschema.protocols import Validator
 
 from serialwatch.agent.skills.when import When
 from serialwatch.records import Risk
@@ -73,12 +75,14 @@ class Skill:
     params: Mapping[str, Any]  # its JSON Schema
     has_main: bool
     hints: Mapping[str, str]  # of its text, by failure code: what the caller should do
-    validator: Draft202012Validator = field(compare=False, repr=False)
+    validator: Validator = field(compare=False, repr=False)
     any_boot: bool = False  # of L3: it may be done in another boot than it was proposed in
 
     def problems(self, params: object) -> tuple[ParamProblem, ...]:
         """Return what is wrong with `params`, nothing if they fit."""
-        errors = sorted(self.validator.iter_errors(params), key=lambda e: list(map(str, e.path)))
+        errors = sorted(
+            self.validator.iter_errors(cast(Any, params)), key=lambda e: list(map(str, e.path))
+        )
         return tuple(map(_problem, errors))
 
     def with_defaults(self, params: Mapping[str, Any]) -> Json:
@@ -98,6 +102,25 @@ class Skill:
         """Return a call that fits, None if the schema has none."""
         examples = self.params.get("examples", ())
         return next((e for e in examples if isinstance(e, dict) and not self.problems(e)), None)
+
+
+def _fits_pattern(
+    validator: Validator, pattern: str, value: object, schema: Mapping[str, Any]
+) -> Iterator[ValidationError]:
+    if isinstance(value, str) and not re.search(_DOLLAR.sub(_at_the_end, pattern), value):
+        yield ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+def _at_the_end(found: re.Match[str]) -> str:
+    """Return what `$` means in a schema: the end, where Python lets a line end come before it."""
+    return r"\Z" if found[0] == "$" else found[0]
+
+
+_DOLLAR = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\$", re.DOTALL)  # outside of [...] and behind no \
+
+ParamsValidator: Callable[[Mapping[str, Any]], Validator] = validators.extend(  # type: ignore[no-untyped-call]  # jsonschema has no types there
+    Draft202012Validator, {"pattern": _fits_pattern}
+)
 
 
 def _problem(error: ValidationError) -> ParamProblem:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -37,10 +37,15 @@ _LEAST_RATIO, _MOST_RATIO = 1 / 9.5, 14.0  # of rates that can be told from othe
 _NUL_RATIO = 1 / 8  # below it each low bit of the sender is a NUL for the receiver
 _ALL_NUL = 0.97  # of the bytes
 _CLOCKS = (-0.012, -0.004, 0.004, 0.012)  # how far apart they may be: each meets other bits
-_SEEN = 0.94  # of the bytes a model explains; the rest may be anything
+_SEEN = 0.94  # of the bytes a model of noise explains; the rest may be anything
+_AS_TEXT, _AS_ANY, _AS_NOISE = 0.7, 0.25, 0.05  # of what the model of a rate explains, by what
 _UNSEEN = 0.3  # how often a byte that the model lacks is taken to occur
 _SURE = 4.0  # logarithm of the odds against the next best,
-_SURE_PER_BYTE = 0.05  # and as much a byte: no model is exact
+_SURE_PER_BYTE = 0.05  # and as much a byte: no model is exact,
+_SURE_OF_FASTER = 0.1  # least that of a faster sender, whose bits are not all seen
+_WORSE = 0.3  # a byte, than the model fits its own text: then the sender has no usual rate,
+_CLEAR = 0.2  # but if it fits so much better than the next best
+_MANY = 5  # times faster: what is told may be more still
 _AGAINST_NOISE = 8.0  # a rate is likelier than that all of it is noise
 _TEXT_NOISE = (0.25, 0.5)  # part of a text that is changed by noise
 _TEXT = (
@@ -50,6 +55,10 @@ _TEXT = (
     b"[00:00:03.120,000] <inf> app: temperature 23.4 C, uptime 3 s\r\n"
     b"root@board:~# ls /dev/tty*\r\nHit any key to stop autoboot:  0 \r\n"
     b"[    2.880014] Freeing unused kernel memory: 1024K\r\n"
+)
+_ANY = b"".join(  # whatever can be printed, as dumps and tables have it
+    bytes(0x21 + (at * at * 31 + at * 17) % 94 for at in range(row, row + 29)) + b" \r\n"
+    for row in range(0, 986, 29)
 )
 _FRAME = [bytes([0, *(byte >> bit & 1 for bit in range(8)), 1]) for byte in range(256)]
 _BITS = [1 << bit for bit in range(8)]
@@ -66,7 +75,8 @@ class Guess:
     bit_rate: int | None = None  # of the sender; None: noise, or nothing that has a rate
     other: int | None = None  # a rate that is nearly as likely
     parity: str = ""  # "even" or "odd": text of seven bits with a parity bit
-    is_at_most: bool = False  # any rate below it looks the same
+    is_at_most: bool = False  # any rate below them looks the same
+    is_at_least: bool = False  # rates above it look much the same
 
 
 def guess(sample: bytes, read_at: int) -> Guess:
@@ -76,12 +86,11 @@ def guess(sample: bytes, read_at: int) -> Guess:
     if parity := _parity(sample):
         return Guess(parity=parity)
     if sample.count(0) >= _ALL_NUL * len(sample):
-        slow = [rate for rate in _RATES if rate < read_at * _NUL_RATIO]
-        return Guess(max(slow, key=_usual, default=None), is_at_most=bool(slow))
+        return _at_most([rate for rate in _RATES if rate < read_at * _NUL_RATIO])
     counts = Counter(sample)
     odds = sorted(
         (
-            (max(_fit(counts, _model(rate, read_at, apart)) for apart in _CLOCKS) + usual, rate)
+            max((_fit(counts, _model(rate, read_at, a)) + usual, rate, a) for a in _CLOCKS)
             for rate, usual in _others(read_at)
         ),
         reverse=True,
@@ -89,11 +98,29 @@ def guess(sample: bytes, read_at: int) -> Guess:
     noise = max(_fit(counts, model) for model in _noise_models())
     if not odds or odds[0][0] < noise - _AGAINST_NOISE:
         return Guess()
-    if odds[0][0] < noise + _AGAINST_NOISE and read_at * 2 > odds[0][1]:
+    best, rate, apart = odds[0]
+    is_faster = rate > read_at
+    if best < noise + _AGAINST_NOISE and read_at * 2 > rate:
         return Guess()
-    least = odds[0][0] - max(_SURE, _SURE_PER_BYTE * len(sample))
-    likely = sorted((rate for fit, rate in odds[:2] if fit > least), key=_usual, reverse=True)
-    return Guess(likely[0], likely[1] if len(likely) > 1 else None)
+    is_clear = len(odds) > 1 and best - odds[1][0] > _CLEAR * len(sample)
+    is_bad = best < (_expected(rate, read_at, apart) - _WORSE) * len(sample)
+    if is_faster and is_bad and not is_clear:
+        return Guess()
+    sure = _SURE_OF_FASTER if is_faster else _SURE_PER_BYTE
+    least = best - max(_SURE, sure * len(sample))
+    likely = [rate for fit, rate, _ in odds if fit > least]
+    if is_faster and len(likely) > 2:
+        return Guess()
+    first, second = [*sorted(likely[:2], key=_usual, reverse=True), None][:2]
+    return Guess(first, second, is_at_least=min(likely[:2]) > _MANY * read_at)
+
+
+def _at_most(rates: Sequence[int]) -> Guess:
+    """Return the most usual of rates that cannot be told from each other, and the highest."""
+    if not rates:
+        return Guess()
+    usual, highest = max(rates, key=_usual), max(rates)
+    return Guess(usual, highest if highest != usual else None, is_at_most=True)
 
 
 def _usual(rate: int) -> tuple[float, int]:
@@ -164,8 +191,19 @@ def _fit(counts: Counter[int], model: Model) -> float:
 
 @lru_cache(maxsize=1024)
 def _model(sent_at: int, read_at: int, apart: float) -> Model:
-    times = min(4, max(1, sent_at // read_at // 2))  # a slow receiver sees little of it
-    return _smooth(Counter(received(_TEXT * times, sent_at * (1 + apart), read_at)), _SEEN)
+    times = min(6, max(1, sent_at // read_at // 2))  # a slow receiver sees little of it
+    parts = [(_AS_NOISE, [1 / 256] * 256)]
+    for part, sent in ((_AS_TEXT, _TEXT), (_AS_ANY, _ANY)):
+        counts = Counter(received(sent * times, sent_at * (1 + apart), read_at))
+        total = counts.total() + 256 * _UNSEEN
+        parts.append((part, [(counts[byte] + _UNSEEN) / total for byte in range(256)]))
+    return tuple(math.log(sum(part * odds[byte] for part, odds in parts)) for byte in range(256))
+
+
+@lru_cache(maxsize=1024)
+def _expected(sent_at: int, read_at: int, apart: float) -> float:
+    """Return what a byte adds to the odds of a model on the average, if it is the right one."""
+    return sum(math.exp(odds) * odds for odds in _model(sent_at, read_at, apart))
 
 
 @lru_cache(maxsize=1)

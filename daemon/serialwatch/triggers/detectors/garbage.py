@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from serialwatch.records import Lines
@@ -25,6 +25,10 @@ _BAD = 0.3  # part of a line that is no text: garbage
 _CLEAN = 0.1  # at most: text
 _BAD_LEAST = 3  # characters; fewer are a glitch
 _CLEAN_LEAST = 8  # without spaces
+_WORD = re.compile(
+    rb"(?:^|[\s\[(<>=,:;\"'-])(?:[A-Za-z]?[a-z]{2,}|[A-Z]{4,})(?=[\s\])<>=,:;.\"'!?-]|$)"
+)
+_WORDLESS = 3  # such lines in a row end garbage: what is no text may look like one by chance
 _SAMPLE = 1024  # bytes
 _BURST = 600  # bytes: more than any boot ROM prints before it hands over
 _NULS = 0.9  # part of the bytes: a a line held low, or one that is kept alive
@@ -33,6 +37,7 @@ _ROM_LEAST = 40  # bytes that are worth a guess
 _ROM_RATE = 74_880  # bit/s: 115,200 by a crystal of 26 MHz where 40 are expected
 _SAVED_AT = 115_200  # bit/s; a saved log does not say how it was read
 _MIXED_BAD, _MIXED_OF = 12, 40  # lines
+_FEW_GOOD = 3  # lines with words by chance, among those
 _HANDOVER_LINES = 3
 _TOLD = ("rate", "believed", "real")  # groups of a hand-over's pattern
 _ASKED_NS = 10 * S
@@ -114,6 +119,8 @@ class Garbage:
         self._partial: tuple[int, _Judged] | None = None
         self._mixed: deque[tuple[int, int, int]] = deque(maxlen=_MIXED_BAD)  # seq, ns, bad
         self._mixed_sample = bytearray()
+        self._mixed_good = 0  # lines with words since the first of them
+        self._wordless = 0  # lines in a row that may be text
         self._has_mixed = False  # told, and has not ended yet
         self._asked_ns: int | None = None  # when binary data that somebody asked for last came
         self._knows_rom = False
@@ -141,7 +148,8 @@ class Garbage:
             judged = _judged(raw)
             seq = lines.first_seq + index
             is_quiet = seq >= quiet_from
-            if judged.kind == "clean":
+            if self._is_text(judged):
+                self._mixed_good += 1
                 yield from self._text_came()
             elif judged.kind == "bad" or self._stretch:
                 stretch = self._stretch or self._begin(seq, lines.mono_ns, judged, before)
@@ -151,6 +159,16 @@ class Garbage:
                 if judged.kind == "bad" and not stretch.is_asked_for and not is_quiet:
                     yield from self._mix(seq, lines.mono_ns, judged)
                 yield from self.judge(lines.mono_ns, is_quiet=is_quiet)
+
+    def _is_text(self, judged: _Judged) -> bool:
+        """Tell whether a line ends garbage: it has words, or is one of several that look so."""
+        if judged.kind != "clean":
+            self._wordless = 0
+            return False
+        self._wordless += 1
+        if len(self._mixed_sample) < _SAMPLE:
+            self._mixed_sample += judged.body[:_SAMPLE] + b"\n"
+        return self._wordless >= _WORDLESS or _WORD.search(judged.body) is not None
 
     def partial(self, seq: int, text: bytes, mono_ns: int, before: Before) -> None:
         """Note an unfinished line; it comes again when it grows or ends."""
@@ -244,11 +262,13 @@ class Garbage:
         mixed = self._mixed
         if mixed and seq - mixed[-1][0] > _MIXED_OF:
             mixed.clear()
-            self._mixed_sample.clear()
             self._has_mixed = False
+        if not mixed:
+            self._mixed_sample.clear()
+            self._mixed_good = 0
         mixed.append((seq, mono_ns, judged.bad))
         if len(self._mixed_sample) < _SAMPLE:
-            self._mixed_sample += judged.body[:_SAMPLE]
+            self._mixed_sample += judged.body[:_SAMPLE] + b"\n"
         first_seq = mixed[0][0]
         is_much = sum(bad for _, _, bad in mixed) >= self._noise.min_bytes * _BAD
         if len(mixed) < _MIXED_BAD or seq - first_seq > _MIXED_OF or not is_much:
@@ -258,16 +278,23 @@ class Garbage:
             return  # all of it is one stretch
         if self._has_mixed:
             return
-        mixed_sample = bytes(self._mixed_sample)
+        mixed_sample = bytes(self._mixed_sample[:_SAMPLE])
         is_read = _LOST_RAW not in mixed_sample
-        if is_read and guess(mixed_sample, self._read_at).bit_rate == _ROM_RATE:
+        what = guess(mixed_sample, self._read_at) if is_read else Guess()
+        if what.bit_rate == _ROM_RATE:
             return
         self._has_mixed = stretch.has_fired = True
+        if what.bit_rate and self._mixed_good < _FEW_GOOD:
+            bad = sum(bad for _, _, bad in mixed)
+            told = self._fault(stretch, what, bad, len(mixed_sample))
+            yield replace(told, seq=first_seq, first_seq=first_seq)
+            return
         count = seq - first_seq + 1
+        good = ", with good lines in between: noise" if self._mixed_good else ": noise, or data"
         yield Fault(
             detector=self._noise,
             severity=self._noise.severity,
-            title=f"{_MIXED_BAD} of {count} lines are no text, with good lines in between: noise",
+            title=f"{_MIXED_BAD} of {count} lines are no text{good}",
             key="noise",
             seq=first_seq,
             raw=judged.body,
@@ -323,7 +350,7 @@ class Garbage:
             return f"it seems to have 7 data bits and {what.parity} parity"
         if what.bit_rate:
             other = f" or {what.other}" if what.other else ""
-            less = " or less" if what.is_at_most else ""
+            less = " or less" if what.is_at_most else " or more" if what.is_at_least else ""
             return f"it seems to talk at {what.bit_rate}{other} bit/s{less}, {read_at}"
         assert stretch.handover is not None
         line = readable(stretch.handover[1])

@@ -46,7 +46,7 @@ def register_lines(lines: Sequence[Line], most: int = 6) -> list[Line]:
 _REGISTER = re.compile(
     r"\besr(?:_el\d)?\b\s*[:=]?\s*0x[0-9a-f]+"
     r"|\b[id]?fsr\s*[:=]?\s*0x[0-9a-f]+"
-    r"|\b(?:C|H|MM|B|U)FSR\s*[:=]\s*(?:0x)?[0-9a-f]+"
+    r"|\b(?:C|H|MM|B|U)FSR(?:\s*[:=]\s*(?:0x)?|\s+0x)[0-9a-f]+"
     r"|\b[ms]cause\s*[:=]\s*(?:0x)?[0-9a-f]+"
     r"|\bEXCCAUSE\s*[:=]?\s*(?:0x)?[0-9a-f]+|\bException \(\d+\):"
     r"|\brst:0x[0-9a-f]+|\brst cause: ?\d+"

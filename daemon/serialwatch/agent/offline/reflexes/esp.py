@@ -31,7 +31,8 @@ def tell_esp_panic(case: Case, story: Story) -> None:
         return
     story.certainty = SURE
     reason = name(fault["reason"], 60)
-    story.headline = f"ESP panic on core {fault['core']}: {reason}"
+    core = f" on core {fault['core']}" if fault["core"] else ""
+    story.headline = f"ESP panic{core}: {reason}"
     own = _own_lines(case, fault.line)
     seqs = {line.seq for line in own}
     address = case.find(_EXCVADDR, own)
@@ -112,7 +113,10 @@ def _access(reason: str) -> str:
 _NAMED = ("esp.stack_overflow", "esp.int_wdt")  # these say more than the panic they end in
 # Reasons that ESP-IDF makes up itself: the cause register has a number of its own then.
 _NO_EXCEPTION = r"Unhandled debug|Interrupt wdt|Cache |Stack protection|Double exception"
-_GURU = re.compile(r"Guru Meditation Error: Core +(?P<core>\d+) panic'ed \((?P<reason>[^)]*)\)")
+_GURU = re.compile(
+    r"Guru Meditation Error(?:: Core +(?P<core>\d+) panic'ed \(| of type )(?P<reason>[^)]*?)"
+    r"(?:\)| occurred on core)"
+)
 _END = re.compile(r"^\s*Rebooting\.\.\.|CPU halted")
 _EXCVADDR = re.compile(r"\b(?:EXCVADDR|MTVAL) *: *(?P<address>0x[0-9a-f]{1,8})\b")
 _BACKTRACE = re.compile(r"\bBacktrace: ?0x[0-9a-f]+")

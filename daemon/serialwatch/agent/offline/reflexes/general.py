@@ -11,12 +11,14 @@ from serialwatch.agent.text.line_shape import shape, untimed
 from serialwatch.records import Line
 
 _OWN_NUMBER = "if the panic reason says so"  # the register alone does not tell
+_OF_STARTS = ("rst", "rst_cause")
 _EMPTY = "No fault is recorded."  # beside a register that has one it only contradicts
 NULL_LIMIT = 0x1000  # an address below is a member of a structure at NULL
 LOOP = 3  # starts; of two the first may be when somebody switched the board on
 MIN_GAPS = 3  # between restarts, to call them regular
 REGULAR = 0.1  # of the period that regular restarts may differ by
 MAX_SAMPLES = 4  # of a fault that came several times
+DUMP = 12  # lines behind a fault that may be its own
 MAX_STARTS = 10  # that a report cites
 SURE, LIKELY, WEAK = 0.9, 0.6, 0.4  # certainty of the class
 
@@ -62,8 +64,8 @@ def tell_without_line(case: Case, story: Story) -> None:
     """Tell of a fault that no line carries, by the lines around its time."""
     incident = case.incident
     said = [line for line in case.lines if readable(line.raw).strip()]
-    before = [line for line in said if line.utc_ns <= incident.opened_utc_ns]
-    after = [line for line in said if line.utc_ns > incident.opened_utc_ns]
+    before = [line for line in said if line.told_utc_ns <= incident.fault_utc_ns]
+    after = [line for line in said if line.told_utc_ns > incident.fault_utc_ns]
     around = [*before[-1:], *after[:1]]
     if not around:
         story.unknowns.append("what the board printed around that time: there is no line")
@@ -137,9 +139,14 @@ def tell_line_before(case: Case, story: Story) -> None:
     samples = case.incident.hits[0].samples if case.incident.hits else ()
     faults = [line for seq in samples if (line := case.line(seq))]
     alike = [x for x in faults if shape(readable(x.raw)) == shape(readable(faults[0].raw))]
-    pairs = [(before, x) for x in alike[:MAX_SAMPLES] if (before := _before(case, x))]
+    own = _own_shapes(case)
+    alone = [  # what stands right behind a fault is its dump
+        *alike[:1],
+        *(x for a, x in pairwise(alike) if a.boot != x.boot or x.seq - a.seq > DUMP),
+    ]
+    pairs = [(before, x) for x in alone[:MAX_SAMPLES] if (before := _before(case, x, own))]
     shapes = {shape(readable(before.raw)) for before, _ in pairs}
-    if len(pairs) < 2 or len(shapes) > 1 or shape(readable(faults[0].raw)) in shapes:
+    if len(pairs) < 2 or len(shapes) > 1:
         return
     words = name(untimed(readable(pairs[0][0].raw)), 80)
     for before, _ in pairs:
@@ -151,21 +158,50 @@ def tell_line_before(case: Case, story: Story) -> None:
     )
 
 
-def _before(case: Case, line: Line) -> Line | None:
-    """Return the last line with words before one, of the same boot."""
+def _before(case: Case, line: Line, own: set[str]) -> Line | None:
+    """Return the last line with words before one, of the same boot, that is none of the fault."""
     earlier = (x for x in case.lines if line.seq - 6 <= x.seq < line.seq and x.boot == line.boot)
     said = [x for x in earlier if re.search(r"[A-Za-z]{2}", untimed(readable(x.raw)))]
-    return said[-1] if said else None
+    return next((x for x in reversed(said) if shape(readable(x.raw)) not in own), None)
+
+
+def _own_shapes(case: Case) -> set[str]:
+    """Return what the lines look like that tell of the fault, or begin its dump."""
+    incident = case.incident
+    told = {seq for hit in incident.hits for seq in (hit.first_seq, *hit.samples)}
+    told.update(range(incident.block_first or incident.first_seq, incident.first_seq + 1))
+    return {shape(readable(x.raw)) for x in case.lines if x.seq in told}
 
 
 def tell_registers(case: Case, story: Story) -> None:
     """Tell what the registers of the dump say."""
-    block = {line.seq for line in case.block}
-    told = [d for d in case.decoded if d.line.seq in block and _OWN_NUMBER not in d.meaning]
+    end = _own_end(case)
+    block = {line.seq for line in case.block if line.seq <= end}
+    told = [
+        d
+        for d in case.decoded
+        if d.line.seq in block
+        and _OWN_NUMBER not in d.meaning
+        and (d.name not in _OF_STARTS or d.line == case.fault)  # how it ended tells of those
+    ]
     empty = [d for d in told if d.meaning == _EMPTY]
     for decoded in told:
-        if decoded not in empty or len(empty) == len(told):
+        if decoded not in empty or (len(empty) == len(told) and decoded is told[0]):
             tell_register(story, decoded)
+
+
+def _own_end(case: Case) -> int:
+    """Return the line in which another kernel fault of the incident begins its own dump."""
+    incident = case.incident
+    later = [
+        hit.first_seq
+        for hit in incident.hits
+        if hit.severity == "critical"
+        and hit.trigger.startswith("linux.")
+        and hit.first_seq > incident.first_seq + DUMP
+    ]
+    is_kernels = incident.trigger.startswith("linux.") and later
+    return min(later) if is_kernels else max(incident.end_seq, *(x.seq for x in case.block), 0)
 
 
 def tell_register(story: Story, decoded: Decoded) -> None:

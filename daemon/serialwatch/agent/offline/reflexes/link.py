@@ -39,7 +39,7 @@ def tell_overrun(case: Case, story: Story) -> None:
 
 def _tell_paste(case: Case, story: Story, fault: Line) -> None:
     """Tell that text was pasted into the console right before bytes of it were lost."""
-    start_ns = fault.utc_ns - PASTE_NS
+    start_ns = fault.told_utc_ns - PASTE_NS
     typed = [
         x
         for x in case.lines
@@ -81,7 +81,7 @@ def tell_silence(case: Case, story: Story) -> None:
     """Tell of a board that stopped talking: what it said last."""
     story.headline = case.incident.title
     story.certainty = WEAK
-    opened = case.incident.opened_utc_ns
+    opened = case.incident.fault_utc_ns
     said = [x for x in case.lines if x.utc_ns <= opened and readable(x.raw).strip()]
     if not said:
         tell_without_line(case, story)
@@ -115,7 +115,9 @@ def tell_silence(case: Case, story: Story) -> None:
 PASTE_NS = 3_000_000_000
 MIN_PASTED = 4  # lines within that time: nobody types so fast
 MAX_PASTED = 6  # of them that are cited
-_TYPED = re.compile(r"(?:(?:\w[\w.-]*@)?[\w.~/:@-]{1,48} ?[#$>]|[#$>]|=>) +\S")
+_TYPED = re.compile(  # a kernel's own line may stand behind a prompt
+    r"(?:(?:\w[\w.-]*@)?[\w.~/:@-]{1,48} ?[#$>]|[#$>]|=>) +(?!\[ *\d+\.)\S"
+)
 _OVERRUN = re.compile(r"(?P<n>\d+) input overrun|overrun", re.IGNORECASE)
 _HANDED_OVER = re.compile(
     r"Starting kernel \.\.\.|Jumping to \S+|Loading Ramdisk.*|Run \S+ as init process|DRAM:.*"

@@ -39,6 +39,8 @@ def tell_oops(case: Case, story: Story) -> None:
         story.headline = (
             f"Kernel oops: NULL pointer dereference{place}" if null else f"Kernel oops{place}"
         )
+        if not null and not place and case.incident.trigger == "linux.oops":
+            story.headline = _sentence(_COUNTER.sub("", case.incident.title))
         why = next((d for d in case.decoded if d.name in {"esr", "fsr"} and d.line in own), None)
         refused = case.find(_NOT_PERMITTED, own)
         lines += [why.line] if why else [refused.line] if refused else []
