@@ -320,6 +320,110 @@ async def test_a_rule_that_nobody_thought_about_gets_a_report_too() -> None:
     assert report.verdict == "likely"
 
 
+@pytest.mark.parametrize(
+    ("command", "later_s", "told"),
+    [
+        ("./flash --fast", 0.5, ["It came right after `./flash --fast` was typed."]),
+        ("./flash --fast", 9, ["It came 9 s after `./flash --fast` was typed."]),
+        ("./flash --fast", 400, []),
+        ("logcat -v threadtime &", 0.5, []),
+    ],
+)
+@pytest.mark.parametrize("is_saved", [False, True])
+async def test_a_command_is_told_if_the_fault_came_soon_after_it(
+    command: str, later_s: float, told: list[str], *, is_saved: bool
+) -> None:
+    text = f"[    1.000000] up\nlab$ {command}\n[{1 + later_s:12.6f}] widget: jammed"
+    lines = lines_of(text)
+    if is_saved:
+        lines = [replace(x, utc_ns=0, last_utc_ns=0, mono_ns=0) for x in lines]
+    else:
+        at_ns = lines[1].utc_ns + round(later_s * 1e9)
+        lines[2] = replace(lines[2], utc_ns=at_ns, last_utc_ns=at_ns)
+    odd = incident_at(lines, "jammed", trigger="mine.jammed", title="jammed", knowledge="")
+    report, _ = await reported(Seen(lines, [odd]), odd)
+
+    told = [words.replace("9 s after", "after") for words in told] if is_saved else told
+    assert [c for c in claims(report) if c.startswith("It came")] == told
+
+
+async def test_of_a_reset_after_which_the_board_went_on_no_report_speaks() -> None:
+    lines = lines_of(
+        "[   35.3] EXT4-fs error (device mmcblk0p11): bad\n[ 4635.3] reboot: Restarting system\n"
+        "U-Boot 2023.01 (Jun 22 2026)",
+        boot_at="^U-Boot",
+    )
+    odd = incident_at(
+        lines, "EXT4", trigger="linux.ext4_error", title="bad file system", outcome="continued"
+    )
+    report, _ = await reported(Seen(lines, [odd]), odd)
+
+    assert report.title == "bad file system"
+    assert "reset" not in " ".join(claims(report)).lower()
+
+
+@pytest.mark.parametrize(
+    ("printed", "told"),
+    [
+        (
+            "INFO:    Reset reason (0x1014):\nINFO:      IWDG2 Reset (rst_iwdg2)",
+            "The next boot names the watchdog reset: IWDG2 Reset (rst_iwdg2).",
+        ),
+        ("last reset: trap", "The next boot names the reset: trap."),
+    ],
+)
+async def test_the_reset_cause_is_read_as_boards_print_it(printed: str, told: str) -> None:
+    lines = lines_of(f"pump jammed\nZED 1.2\n{printed}\nready", boot_at="^ZED")
+    odd = incident_at(
+        lines, "jammed", trigger="mine.jammed", title="jammed", outcome="rebooted", outcome_at="ZED"
+    )
+    report, _ = await reported(Seen(lines, [odd]), odd)
+
+    assert told in claims(report)
+    assert not any("what reset the board" in unknown for unknown in report.unknowns)
+
+
+async def test_a_page_is_cited_for_registers_that_it_speaks_of() -> None:
+    text = "hwmon: Undervoltage detected!\nUnhandled fault: page fault (0x005)\nfsr: 0x00000005"
+    lines = lines_of(text)
+    low = incident_at(
+        lines,
+        "Undervoltage",
+        last="fsr",
+        trigger="linux.undervoltage",
+        title="undervoltage",
+        knowledge="linux/undervoltage",
+    )
+    report, _ = await reported(Seen(lines, [low]), low)
+
+    assert claim(report, "fsr 0x00000005 says").knowledge == ()
+
+
+async def test_a_mips_oops_names_its_function() -> None:
+    lines = lines_of(
+        "CPU 1 Unable to handle kernel paging request at virtual address 00000004\nOops[#1]:\n"
+        "epc   : 8f2e1c94 mt76_tx+0x64/0x1f4 [mt76]"
+    )
+    oops = incident_at(lines, "Unable", last="epc", trigger="linux.oops", title="kernel oops")
+    report, _ = await reported(Seen(lines, [oops]), oops)
+
+    assert report.title == "Kernel oops: NULL pointer dereference in mt76_tx"
+
+
+async def test_many_overruns_are_not_told_as_the_first_of_them() -> None:
+    lines = lines_of("tty ttyS1: 1 input overrun(s)\ntty ttyS1: 3 input overrun(s)")
+    lost = incident_at(
+        lines,
+        "1 input",
+        trigger="linux.tty_input_overrun",
+        title="ttyS1 lost received characters (input overruns: 1)",
+    )
+    report, _ = await reported(Seen(lines, [lost]), replace(lost, count=2))
+
+    assert report.title == "ttyS1 lost received characters"
+    assert not any("once" in told for told in claims(report))
+
+
 async def test_an_incident_whose_lines_are_gone_still_gets_a_report() -> None:
     lines = lines_of("a fault of long ago", first=500)
     gone = incident_at(lines, "fault", trigger="linux.oops", title="kernel oops: NULL pointer")

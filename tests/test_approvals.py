@@ -48,7 +48,8 @@ async def test_what_is_approved_is_sent_exactly_and_once(desk: Desk) -> None:
     assert desk.agent.sent[0]["kind"] == "execute"
     assert desk.received() == b""  # the skill does it
 
-    assert await desk.acts(action) == {"port": "dut1", "bytes": 21, "before_seq": 1}
+    told = await desk.acts(action)
+    assert told == {"port": "dut1", "bytes": 21, "before_seq": 1, "before_text": ""}
     assert (await desk.acts(action))["refused"] == "all that was approved is done"
     told = await desk.approvals.executed({"grant": action, "said": "the prompt came back"})
     assert (await desk.acts(action))["refused"] == "there is no approval for it"
@@ -196,6 +197,19 @@ async def test_whoever_types_goes_first_even_who_approves(desk: Desk) -> None:
 
     assert consoles.writer("dut1") is None
     assert desk.received() == b""
+
+
+async def test_a_text_never_goes_on_with_what_somebody_has_left_on_the_line(desk: Desk) -> None:
+    action = (await desk.proposed())["id"]
+    desk.bench.change("dut1", unended="rm -rf /data ")
+    with pytest.raises(BenchError, match="`rm -rf /data ` was sent to dut1 without Enter"):
+        await desk.approvals.decide(action, "approve", "", ANN)
+    drops = await desk.approved({"op": "console.send", "hex": "1564660d"})
+    assert "did" not in await desk.acts(drops, {"op": "console.send", "hex": "1564660d"})
+    desk.bench.change("dut1", unended=" ")  # stopped a boot loader
+
+    assert desk.received() == b"\x15df\r"
+    assert (await desk.approvals.decide(action, "approve", "", ANN))["state"] == "approved"
 
 
 async def test_nobody_sends_between_the_bytes_of_an_action_not_even_who_approved_it(

@@ -89,6 +89,14 @@ async def test_two_good_boots_differ_in_nothing(board: Board) -> None:
     assert (found["reworded"], found["counts"], found["slower"]) == ([], [], [])
 
 
+async def test_a_prompt_behind_which_the_kernel_printed_is_still_that_prompt(board: Board) -> None:
+    board.boots(1, [*GOOD[:-1], f"{GOOD[-1]} [   93.755822] random: crng init done"])
+    board.boots(2, GOOD)
+    answer = await board.compare(boot=2, base=1)
+
+    assert answer["new"] == []
+
+
 async def test_lines_that_swap_places_are_no_difference(board: Board) -> None:
     board.boots(1, GOOD)
     board.boots(2, [*GOOD[:3], GOOD[4], GOOD[3], *GOOD[5:]])

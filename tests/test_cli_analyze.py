@@ -96,6 +96,26 @@ def test_the_log_around_the_fault_is_shown_with_marks(
     ]  # fmt: skip
 
 
+def test_the_fault_at_a_line_is_explained_instead_of_the_worst(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "a.log"
+    log.write_text(BOOT + OOPS + "[  100.000000] all is well\n" * 300 + OVERRUN)
+
+    assert run_cli(["analyze", str(log), "--line", "306"]) == 0
+    out, _ = capsys.readouterr()
+    assert "Incident 2 · a.log, line 306 · warning" in out
+    assert "`--line N` explains what is at another line" in " ".join(out.split())
+    assert run_cli(["analyze", str(log), "--line", "306", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["report"]["incident"] == 2
+    assert run_cli(["analyze", str(log), "--line", "200"]) == 2
+    out, err = capsys.readouterr()
+    assert "What happened" not in out
+    assert err == f"serialwatch: {log}: no fault at line 200: there are some at 3-5, 306\n"
+    assert run_cli(["analyze", str(log), str(log), "--line", "3"]) == 2
+    assert "--line is for one log; there are 2" in capsys.readouterr().err
+
+
 def test_an_empty_folder_and_no_folder_are_wrong_use(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -601,6 +601,29 @@ def test_a_reboot_after_a_halt_is_told_as_well() -> None:
     assert only(incidents).outcome == "rebooted"
 
 
+def test_a_boot_is_the_outcome_of_the_crash_before_it_and_not_of_an_older_fault() -> None:
+    incidents = Incidents(1)
+    incidents.found(hit(0, "mine.motor_stall", severity="error"))
+    run(incidents, 0, 10)
+    incidents.found(hit(75, "linux.panic"))
+    incidents.found(boot(80, seq=9))
+
+    stall, panic = incidents.open()
+    assert (stall.outcome, panic.outcome) == ("continued", "rebooted")
+
+
+def test_a_fault_that_a_restart_came_of_did_not_just_go_on() -> None:
+    incidents = Incidents(1)
+    incidents.found(hit(0, "esp.brownout", seq=3, severity="error"))
+    restart = hit(0, "boot.unexpected_reboot", seq=4, fields={"cause": "brownout"})
+    incidents.found(restart)
+    incidents.found(ready(4, seq=20))
+
+    incident = only(incidents)
+    assert (incident.outcome, incident.outcome_cause) == ("rebooted", "brownout")
+    assert incident.outcome_seq == 4
+
+
 def test_a_ready_marker_means_it_continued() -> None:
     incidents = Incidents(1)
     incidents.found(hit(0))

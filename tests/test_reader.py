@@ -488,6 +488,18 @@ async def test_what_is_sent_is_counted_by_its_source(bench: Bench, cable: Cable)
     assert bench.reader.stats.tx_bytes == {"send": 8, "attach": 2}
 
 
+async def test_what_no_enter_has_ended_is_known_until_the_board_starts_anew(bench: Bench) -> None:
+    reader = bench.reader
+    for data, unended in (
+        (b"version\rmd", b"md"), (b" 0", b"md 0"), (b"\x15", b""), (b"x" * 900, b"x" * 200),
+    ):  # fmt: skip
+        await reader.write(data, "attach")
+        assert reader.unended == unended
+    reader.booted(7, 1)
+
+    assert reader.unended == b""
+
+
 async def test_markers_and_boots_go_to_the_log_in_their_place(bench: Bench, cable: Cable) -> None:
     cable.prints(b"U-Boot\n")
     await bench.has_line(b"U-Boot")

@@ -377,8 +377,9 @@ async def test_closing_rfc2217_waits_for_nothing_but_the_end_of_its_reader(
     assert slept_s == []
 
 
+@pytest.mark.parametrize("garbage", [b"", b"\xfe\x80\xff\xfb\x01\xff\xfd\x03"])
 async def test_a_raw_server_is_not_taken_for_one_of_rfc2217_and_its_board_gets_nothing(
-    monkeypatch: pytest.MonkeyPatch,
+    garbage: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rfc2217_module, "GREETING_S", 0.1)
     got: list[bytes] = []
@@ -387,7 +388,7 @@ async def test_a_raw_server_is_not_taken_for_one_of_rfc2217_and_its_board_gets_n
         conn, _ = server.accept()
         with conn:
             conn.settimeout(5)
-            conn.sendall(b"Hit any key to stop autoboot: 2 \xff\xff")
+            conn.sendall(b"Hit any key to stop autoboot: 2 \xff\xff" + garbage)
             while data := conn.recv(65536):
                 got.append(data)
 

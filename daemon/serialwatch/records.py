@@ -495,6 +495,8 @@ class ConsoleCalls(Protocol):
     async def send(self, text: str, *, port: str = "") -> dict[str, Any]:
         """Send exactly this text; return `before_seq`, the line it may be answered from.
 
+        `before_text` is what stood in that line already, such as a prompt: no answer.
+
         While an action is proposed nothing is sent, and `is_rehearsal` is true: do not wait then.
         """
         ...

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import threading
 import time
@@ -53,6 +54,8 @@ _READ_BYTES = 65536
 _MAX_UNTAKEN = 32  # reads that the loop has not taken yet; then no more is read
 GREETING_S = 2.0  # for a server to say that it speaks telnet: most do at once
 _ASK = "?ask=1"  # of an address: its server waits to be asked
+_GREETING = re.compile(rb"\xff[\xfb-\xfe][\x00-\x31]")  # a board's garbage seldom begins so
+_GREETING_BYTES = 3
 _END_LIMIT_S = 2.0  # for the reading thread
 _LOOK_S = 1.0
 _OVERRUN, _PARITY, _FRAMING, _BREAK = 0x02, 0x04, 0x08, 0x10  # of a line state
@@ -100,6 +103,7 @@ class RemoteSerial(Serial):
         if device.endswith(_ASK):
             self._may_speak.set()
         self._unanswered: deque[tuple[bytes, bytes]] = deque()  # what was said before that
+        self._first = b""  # what the server said first
         self._options = options
         self._on_read = on_read
         self._on_end = on_end
@@ -149,7 +153,7 @@ class RemoteSerial(Serial):
     def telnet_send_option(self, action: bytes, option: bytes) -> None:
         """Send a command, but nothing before it is known that no board gets it."""
         if not self._may_speak.is_set() and not self._may_speak.wait(GREETING_S):
-            if not self._unanswered:
+            if not (self._unanswered and _GREETING.match(self._first)):
                 raise SerialException("the server does not seem to support RFC 2217: it is silent")
             self._speak()
         super().telnet_send_option(action, option)
@@ -210,6 +214,8 @@ class RemoteSerial(Serial):
                 problem = why_lost(0)
                 break
             mono_ns = time.monotonic_ns()
+            if len(self._first) < _GREETING_BYTES:
+                self._first += data[:_GREETING_BYTES]
             plain = self._telnet.feed(data)
             if self._is_opening:
                 self.early += plain

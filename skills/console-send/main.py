@@ -19,20 +19,24 @@ async def run(ctx: SkillContext, params: dict[str, Any]) -> SkillResult:
     told = await ctx.console.send(params["text"] + ("\r" if params["enter"] else ""))
     if told["is_rehearsal"]:
         return SkillResult("success", {"port": told["port"]})
-    lines = await _answer(ctx, told["port"], told["before_seq"])
-    summary = f"sent; {len(lines)} lines came after it" if lines else "sent; nothing came after it"
+    lines = await _answer(ctx, told)
+    count = f"{len(lines)} line{'s'[: len(lines) != 1]}" if lines else "nothing"
+    summary = f"sent; {count} came after it"
     output = {"port": told["port"], "lines": lines, "no_data": not lines}
     return SkillResult("success", output, metadata={"no_data": not lines, "summary": summary})
 
 
-async def _answer(ctx: SkillContext, port: str, first: int) -> list[dict[str, Any]]:
-    """Return the lines from `first` on, when no more of them come."""
+async def _answer(ctx: SkillContext, told: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the lines that came since the send, when no more of them come."""
+    first, stood = told["before_seq"], str(told.get("before_text", "")).rstrip()
     lines: list[dict[str, Any]] = []
     now_s = time.monotonic()
     end_s, quiet_s = now_s + ANSWER_S, now_s + ANSWER_S
     while time.monotonic() < min(end_s, quiet_s) and len(lines) < MAX_LINES:
         await asyncio.sleep(LOOK_S)
-        found = (await ctx.log.lines(port, first=first, limit=MAX_LINES))["lines"]
+        found = (await ctx.log.lines(told["port"], first=first, limit=MAX_LINES))["lines"]
+        if found and found[0]["seq"] == first and found[0]["text"].rstrip() == stood:
+            del found[0]
         if len(found) > len(lines):
             lines, quiet_s = found, time.monotonic() + QUIET_S
     return lines

@@ -22,10 +22,11 @@ async def run(ctx: SkillContext, params: dict[str, Any]) -> SkillResult:
     end_s = time.monotonic() + START_S
     while time.monotonic() < end_s and len(lines) < MAX_LINES:
         await asyncio.sleep(LOOK_S)
-        first = told["before_seq"]
+        first, stood = told["before_seq"], str(told.get("before_text", "")).rstrip()
         lines = (await ctx.log.lines(told["port"], first=first, limit=MAX_LINES))["lines"]
-    summary = (
-        f"reset; {len(lines)} lines came after it" if lines else "reset; nothing came after it"
-    )
+        if lines and lines[0]["seq"] == first and lines[0]["text"].rstrip() == stood:
+            del lines[0]
+    count = f"{len(lines)} line{'s'[: len(lines) != 1]}" if lines else "nothing"
+    summary = f"reset; {count} came after it"
     output = {"port": told["port"], "how": told["how"], "lines": lines, "no_data": not lines}
     return SkillResult("success", output, metadata={"no_data": not lines, "summary": summary})

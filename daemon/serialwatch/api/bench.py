@@ -99,6 +99,7 @@ class PortView:
     host_messages: Sequence[HostMessage] = ()  # what the PC's kernel said of it lately
     modem_lines: Mapping[str, bool] = field(default_factory=dict)  # while it is silent
     is_stopped: bool = False  # the last byte sent to it is XOFF
+    unended: str = ""  # the end of what was sent to it without an Enter
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -58,7 +59,10 @@ CLOSE_LIMIT_S = 5.0
 FLAPS = 10  # losses within `FLAP_S`: the port is flapping
 FLAP_S = 30.0
 FLAP_WAIT_S = 5.0  # a flapping port is left alone so long after each loss
+MAX_UNENDED = 200  # bytes
 STEADY_S = 10.0  # open for so long it is no longer flapping
+# Enter, and the keys by which a line editor drops what is there: Ctrl-C, Ctrl-D, Ctrl-U, Ctrl-Z.
+ENDS_LINE = re.compile(rb"[\r\n\x03\x04\x15\x1a]")
 _TTYS = ("tty", "usb", "usbid")
 _REMOTE = ("socket", "rfc2217")
 
@@ -113,6 +117,7 @@ class Reader:
         self.port: Port | None = None
         self.beat_s = 0.0  # loop time of the last sign of life of an open port
         self.last_sent = b""  # byte
+        self.unended = b""  # what was sent for a line that no Enter has ended, its last bytes
         self._options = options
         self._is_auto = eol == "auto"
         self._eol: Eol = "cr" if eol == "cr" else "lf"
@@ -242,6 +247,7 @@ class Reader:
     def booted(self, number: int, seq: int) -> None:
         """Note in the index that line `seq` began a boot."""
         self.boot = number
+        self.unended = b""
         self._note(Kind.BOOT, number, seq)
 
     async def write(self, data: bytes, source: str) -> None:
@@ -261,6 +267,7 @@ class Reader:
         finally:
             self.stats.tx_bytes[source] = self.stats.tx_bytes.get(source, 0) + sent
             self.last_sent = data[:sent][-1:] or self.last_sent
+            self.unended = ENDS_LINE.split(self.unended + data[:sent])[-1][-MAX_UNENDED:]
 
     async def set_lines(self, *, dtr: bool | None = None, rts: bool | None = None) -> None:
         """Set modem lines; None leaves one alone.

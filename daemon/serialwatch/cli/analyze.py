@@ -59,6 +59,7 @@ class _Reader:
     matcher: Matcher
     registry: Registry
     knowledge: Knowledge
+    line: int
 
     def found(self, name: str) -> Analysis:
         """Analyze one log; an OSError says why that cannot be."""
@@ -66,7 +67,7 @@ class _Reader:
         with _opened(name) as log:
             with _watched(name, log) as progress:
                 pipeline = read_log(log, self.matcher, progress)
-            done = report_on(pipeline, log, self.registry, self.knowledge, began_s)
+            done = report_on(pipeline, log, self.registry, self.knowledge, began_s, self.line)
             return replace(asyncio.run(done), damage=log.damage)
 
 
@@ -83,8 +84,16 @@ class _Reader:
     type=click.Choice(SEVERITIES[1:]),
     help="Exit with 1 if there is an incident so severe.",
 )
+@click.option(
+    "--line",
+    type=click.IntRange(min=1),
+    default=0,
+    show_default=False,
+    metavar="N",
+    help="Explain the fault at this line instead of the worst; for one log.",
+)
 @json_option
-def analyze(files: tuple[str, ...], fail_on: Severity | None, as_json: bool) -> int:
+def analyze(files: tuple[str, ...], fail_on: Severity | None, line: int, as_json: bool) -> int:
     """Find the faults in saved console logs, and explain the worst.
 
     FILE may be a folder, which is searched for logs, or `-` for standard input. What gzip, zstd,
@@ -94,11 +103,14 @@ def analyze(files: tuple[str, ...], fail_on: Severity | None, as_json: bool) -> 
         matcher_of(load_installed()),
         load_skills([bundled_dir("skills")]),
         load_knowledge(search_path("knowledge")),
+        line,
     )
     gc.freeze()  # rules are many objects, which the collector would walk again and again
     out = _Out(as_json)
     logs = list(_logs(files, out))
     out.is_alone = len(logs) == 1 and not out.has_failed
+    if line and len(logs) != 1:
+        raise click.UsageError(f"--line is for one log; there are {len(logs)}")
     fails = False
     for name in logs:
         try:
@@ -109,6 +121,8 @@ def analyze(files: tuple[str, ...], fail_on: Severity | None, as_json: bool) -> 
         out.tell(name, found)
         if found.damage:
             out.note_damage(name, found.damage)
+        if line and found.reported is None:
+            out.note_no_fault(name, found)
         fails |= fail_on is not None and any(
             SEVERITIES.index(i.severity) >= SEVERITIES.index(fail_on) for i in found.incidents
         )
@@ -139,6 +153,18 @@ class _Out:
         """Tell that a log was only read up to some place."""
         self.has_failed = True
         self.word(f"{shown_name(name)}: {damage}; what could be unpacked is analyzed")
+
+    def note_no_fault(self, name: str, found: Analysis) -> None:
+        """Tell that there is no fault at the line that was named."""
+        self.has_failed = True
+        places = [
+            f"{i.block_first}" if i.block_first == i.end_seq else f"{i.block_first}-{i.end_seq}"
+            for i in found.incidents
+        ]
+        more = len(places) - _MOST_NAMES
+        rest = f" and {more} more" if more > 0 else ""
+        listed = f"there are some at {', '.join(places[:_MOST_NAMES])}{rest}" if places else "none"
+        self.word(f"{shown_name(name)}: no fault at line {found.line}: {listed}")
 
     def word(self, words: str) -> None:
         """Tell something beside what was found."""

@@ -25,7 +25,7 @@ from serialwatch.cli.tables import (
 )
 from serialwatch.cli.times import local_now
 from serialwatch.records import SEVERITIES, HitCount, Incident, Report
-from serialwatch.saved.analysis import PORT, Analysis, most_severe
+from serialwatch.saved.analysis import PORT, Analysis
 from serialwatch.triggers.view import strip_escapes
 
 _MOST_ROWS = 20  # of a file in a terminal
@@ -82,10 +82,10 @@ def show_faults(name: str, found: Analysis, *, is_alone: bool) -> None:
 
 
 def show_report(name: str, found: Analysis, report: Report) -> None:
-    """Print the report on the worst fault of a log, with the log around it."""
+    """Print the report on a fault of a log, with the log around it."""
     out = console()
     width = width_of(out)
-    chosen = most_severe(found.incidents)
+    chosen = found.reported
     assert chosen is not None  # the report is on it
     file = shown_name(Path(name).name)
     if width is not None:
@@ -105,6 +105,8 @@ def show_report(name: str, found: Analysis, report: Report) -> None:
         out.print(line)
     out.print(Text())
     words = f"`serialwatch rules explain {chosen.trigger}` · `--json` has all of it, for scripts"
+    if len(found.incidents) > 1:
+        words += " · `--line N` explains what is at another line"
     for line in wrapped("More: ", words, width):
         out.print(line)
 
@@ -167,7 +169,7 @@ def _consequences(incident: Incident) -> str:
     earlier = [text for seq, text in told if 0 < seq < incident.block_first]
     later = [(seq, text) for seq, text in told if text not in earlier]
     if incident.outcome:
-        became = f"the board {outcome_words(incident.outcome)}"
+        became = f"the board {outcome_words(incident.outcome, incident.outcome_cause)}"
         later.append((incident.outcome_seq or incident.end_seq, became))
         later.sort(key=lambda each: each[0] or incident.block_first)
     parts = [f"before it: {', '.join(map(safe, earlier))}"] if earlier else []

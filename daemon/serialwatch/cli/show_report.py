@@ -129,8 +129,10 @@ def _cited_lines(report: Report, context: Sequence[Stretch], now: datetime) -> l
     return [f"{e.ref}  {safe(e.quote)}" for at, e in cited.items() if at not in shown]
 
 
-def outcome_words(outcome: Outcome) -> str:
+def outcome_words(outcome: Outcome, cause: str = "") -> str:
     """Return what a board did after a fault; that it printed on does not say in which boot."""
+    if outcome == "rebooted" and cause == "commanded":
+        return "rebooted (by software)"
     return "went on printing" if outcome == "continued" else outcome
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from serialwatch.incidents.known_faults import KnownFaults
 from serialwatch.incidents.open_incident import (
+    SETTLE_NS,
     OpenIncident,
     S,
     is_fault,
@@ -391,10 +392,25 @@ class Incidents:
         for live in port.live.values():
             if not live.is_fresh_fault(boot.mono_ns):
                 continue
+            if self._later_crash(port, live):
+                if not live.is_decided and live.decide("continued", "", 0):
+                    changes.append(self._told("outcome", live))
+                continue
             port.active[live.id] = live
             if live.decide("rebooted", boot.cause, boot.seq):
                 changes.append(self._told("outcome", live))
         return changes
+
+    def _later_crash(self, port: _Port, live: OpenIncident) -> bool:
+        """Tell whether a crash that came well after a fault is what the board restarted of."""
+        at_ns = (live.fault_ns or 0) + SETTLE_NS
+        return any(
+            other is not live
+            and other.severity == "critical"
+            and not other.primary.trigger.startswith(_NO_CRASH)
+            and other.opened_mono_ns > at_ns
+            for other in port.live.values()
+        )
 
     def _ready(self, port: _Port, ready: Ready) -> list[IncidentChange]:
         changes = []

@@ -31,6 +31,7 @@ MAX_KEYS = 256  # keys counted one by one in an incident; a later one is never i
 
 _RANKS = {severity: rank for rank, severity in enumerate(SEVERITIES)}
 _TIER_RANKS = {tier: rank for rank, tier in enumerate(TIERS)}
+_RESTART = ".unexpected_reboot"
 _CONSEQUENCES = frozenset({"boot.loop", "boot.not_finished", "link.silence", "link.port_vanished"})
 
 
@@ -46,7 +47,7 @@ def is_fault(hit: Hit) -> bool:
 
 def tells_a_consequence(hit: Hit) -> bool:
     """Tell whether the hit only says how a fault went on: a loop, a reboot, silence."""
-    return hit.trigger in _CONSEQUENCES or hit.trigger.endswith(".unexpected_reboot")
+    return hit.trigger in _CONSEQUENCES or hit.trigger.endswith(_RESTART)
 
 
 @dataclass(slots=True)
@@ -321,6 +322,8 @@ class OpenIncident:
         A board that halts and reboots in turn has two outcomes, however often it does so.
         """
         self.is_decided = True
+        if outcome == "continued" and (restart := self._restart()):
+            outcome, cause, seq = "rebooted", restart.fields.get("cause", ""), restart.seq
         if self.outcome == outcome:
             return False
         self.outcome, self.outcome_cause, self.outcome_seq = outcome, cause, seq
@@ -328,6 +331,12 @@ class OpenIncident:
         is_new = outcome not in self._outcomes
         self._outcomes.add(outcome)
         return is_new
+
+    def _restart(self) -> Hit | None:
+        """Return the restart that came of its root cause, if nobody had asked for one."""
+        firsts = (t.first for name, t in self._tallies.items() if name.endswith(_RESTART))
+        later = [f for f in firsts if f.seq >= self.primary.seq and f is not self.primary]
+        return min(later, key=_position, default=None)
 
     @property
     def severity(self) -> Severity:

@@ -83,11 +83,12 @@ class Analysis:
     around: tuple[Line, ...]  # lines around the fault that the report is on
     seconds: float
     damage: str = ""  # why only a part of it could be read
+    line: int = 0  # at which the report was asked for; 0: on the most severe incident
 
     @property
     def reported(self) -> Incident | None:
-        """Return the incident that the report is on."""
-        return most_severe(self.incidents)
+        """Return the incident that the report is on, None if there is none (at that line)."""
+        return incident_to_report(self.incidents, self.line)
 
 
 @dataclass(slots=True)
@@ -370,15 +371,16 @@ async def report_on(
     registry: Registry,
     knowledge: Knowledge,
     began_s: float,
+    line: int = 0,
 ) -> Analysis:
-    """Report on what was found in a log, with the lines read again from its start."""
+    """Report on what was found in a log (at `line`), with the lines read again from its start."""
     found = pipeline.incidents()
+    in_file = tuple(map(pipeline.in_file, found))
     report: Report | None = None
     around: tuple[Line, ...] = ()
-    if chosen := most_severe(found):
+    if chosen := incident_to_report(in_file, line):
         source.seek(0)
-        lines = _window(source, chosen, pipeline)
-        chosen = pipeline.in_file(chosen)
+        lines = _window(source, found[in_file.index(chosen)], pipeline)
         async with DirectTools(PORT, lines, registry, knowledge) as tools:
             report = await investigate(chosen, tools.open("analyze"), "settled", None)
         at = chosen.first_seq or chosen.block_first
@@ -388,11 +390,20 @@ async def report_on(
         size=pipeline.size,
         boots=pipeline.boots,
         ecosystems=pipeline.ecosystems,
-        incidents=tuple(map(pipeline.in_file, found)),
+        incidents=in_file,
         report=report,
         around=around,
         seconds=time.monotonic() - began_s,
+        line=line,
     )
+
+
+def incident_to_report(incidents: Sequence[Incident], line: int = 0) -> Incident | None:
+    """Return the incident at a line (the shortest one there), without a line the most severe."""
+    if not line:
+        return most_severe(incidents)
+    there = (i for i in incidents if i.block_first <= line <= i.end_seq)
+    return min(there, key=lambda i: i.end_seq - i.block_first, default=None)
 
 
 def most_severe(incidents: Sequence[Incident]) -> Incident | None:

@@ -22,12 +22,14 @@ from serialwatch.api.approvals import no_approval
 from serialwatch.api.attach import audited
 from serialwatch.api.bench import AuditEntry, Bench, BenchError, Who
 from serialwatch.board_steps import MAX_STEPS, bytes_of, checked_step, step_words
+from serialwatch.capture.reader import ENDS_LINE
 from serialwatch.seconds import until_next
 from serialwatch.service.grant import Grant
 from serialwatch.service.look_up import look_up
 from serialwatch.store import approvals as rows
 from serialwatch.store.approvals import ApprovalRow, ApprovalState, approval_to_json
 from serialwatch.store.database import Database, Job, StoreError
+from serialwatch.titles import readable
 from serialwatch.wire import Json, show
 
 log = logging.getLogger(__name__)
@@ -216,8 +218,9 @@ class Approvals:
                 grant.problem = why
                 return {"refused": why}
             step = grant.step()
+            stood = re.split(rb"[\r\n]", self._bench.recent(row.port).rstrip(b"\r"))[-1]
             try:
-                told = await self._do(row, step, who)
+                told = await self._do(row, step, who) | {"before_text": readable(stood)}
             except BenchError as exc:
                 grant.problem = exc.message
                 return {"refused": exc.message}
@@ -371,6 +374,11 @@ class Approvals:
             return f"another device is on {row.port} than when it was proposed"
         if self._effect(row.port, row.steps) != list(row.effect):
             return f"the configuration of {row.port} has changed since it was proposed"
+        if is_first and view is not None and _goes_on(row.steps, view.unended):
+            return (
+                f"`{view.unended}` was sent to {row.port} without Enter, and the text would "
+                f"go on with it (`serialwatch send {row.port} --hex 15`, Ctrl-U, drops it)"
+            )
         refusal = self._refusal(row.port)
         return refusal.message if refusal is not None else ""
 
@@ -477,6 +485,12 @@ class Approvals:
             return await self._db.run(job, durable=True)
         except StoreError as exc:
             raise BenchError("failed", f"the database cannot be written: {exc}") from exc
+
+
+def _goes_on(steps: Sequence[Mapping[str, Any]], unended: str) -> bool:
+    """Tell whether what is sent first would go on with what stands on the line of the board."""
+    sent = next((str(step["hex"]) for step in steps if step["op"] == "console.send"), "")
+    return bool(sent and unended.strip() and not ENDS_LINE.match(bytes.fromhex(sent)))
 
 
 def _hash_of(row: ApprovalRow) -> str:

@@ -43,7 +43,7 @@ from serialwatch.store import incidents as incident_rows
 from serialwatch.store import reports as report_rows
 from serialwatch.store.database import Database, StoreError
 from serialwatch.store.log_writer import LogWriter
-from serialwatch.wire import Json
+from serialwatch.wire import Json, show
 from serialwatch_drivers.port import PortError, PortWriteError
 
 T = TypeVar("T")
@@ -443,6 +443,7 @@ class ServiceBench:
             host_messages=_lately(port.host_messages),
             modem_lines=asdict(reader.modem_lines) if reader.modem_lines else {},
             is_stopped=reader.last_sent == XOFF,
+            unended=show(reader.unended),
         )
 
 

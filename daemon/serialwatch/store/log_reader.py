@@ -19,6 +19,8 @@ from serialwatch.store.log_format import Kind, Place, Record, in_order
 from serialwatch.store.saved_file import LineStart, OpenFile, SavedFile
 
 _SETTLED_NS = 2_000_000_000  # the clocks of file systems are coarse: two changes may have one time
+_MANY = 1000  # names of which a list takes its time
+_RELIST = 20  # times as long as that takes, such a folder is left alone if it looks unchanged
 _OPEN_FILES = 2  # the newest may grow: a writer begins a file before it ends the one before
 
 GapPlace = Literal["uart", "tty", "log", "client"]
@@ -46,21 +48,21 @@ class PortLog:
         self.port = port
         self._files: list[SavedFile] = []  # none of them empty
         self._last_seq = 0  # 0: not looked up yet
-        self._names: set[str] = set()  # of the folder's logs, as of `_listed_ns`
-        self._listed_ns = -1  # when the folder had changed last; -1: look again
+        self._names: set[str] = set()  # of the folder's logs, when it was listed last
+        self._changed_ns = -1  # of the folder then
+        self._is_settled = False  # whatever has come since has changed it
+        self._again_s = 0.0  # until it is listed again if it has not
         self._growing: list[tuple[int, str]] = []  # (first line, name) of files that may grow
         self.refresh()
 
     def refresh(self) -> None:
         """See what was written since; of files that have ended nothing is looked at again."""
-        changed_ns = _changed_ns(self.folder)
-        if changed_ns < 0 or changed_ns != self._listed_ns:
-            self._list_folder()
-            self._listed_ns = changed_ns
-        ended, open_before = self._files[:-_OPEN_FILES], self._files[-_OPEN_FILES:]
+        self._look_into_folder()
+        open_before = self._files[-_OPEN_FILES:]
         files = self._looked_at({file.path.name: file for file in open_before})
         if len(files) == len(open_before) and all(map(operator.is_, files, open_before)):
             return
+        ended = self._files[:-_OPEN_FILES]
         if ended and files and files[0].first_seq < ended[-1].first_seq:  # somebody put it there
             ended, files = [], sorted([*ended, *files], key=lambda file: file.first_seq)
         self._files = [*ended, *files]
@@ -68,6 +70,20 @@ class PortLog:
         if files := self._files[-_OPEN_FILES:]:
             oldest = files[0].first_seq, files[0].path.name
             self._growing = [each for each in self._growing if each >= oldest]
+
+    def _look_into_folder(self) -> None:
+        """List the folder if something may have come or gone in it: it may hold 100,000 files."""
+        now_s, now_ns = time.monotonic(), time.time_ns()
+        try:
+            changed_ns = os.stat(self.folder).st_mtime_ns
+        except OSError:
+            changed_ns = -1
+        is_due = len(self._names) < _MANY or now_s >= self._again_s
+        if changed_ns == self._changed_ns and (self._is_settled or not is_due):
+            return
+        self._list_folder()
+        self._changed_ns, self._is_settled = changed_ns, 0 <= changed_ns < now_ns - _SETTLED_NS
+        self._again_s = now_s + _RELIST * (time.monotonic() - now_s)
 
     def _list_folder(self) -> None:
         """Take notice of log files that are new or gone."""
@@ -307,15 +323,6 @@ class PortLog:
                 yield line
             else:
                 yield replace(line, is_complete=True)
-
-
-def _changed_ns(folder: Path) -> int:
-    """Return when a name came or went in a folder, -1 if one may yet at the same time."""
-    try:
-        changed_ns = os.stat(folder).st_mtime_ns
-    except OSError:
-        return -1
-    return changed_ns if changed_ns < time.time_ns() - _SETTLED_NS else -1
 
 
 def _runs(files: Sequence[SavedFile]) -> Iterator[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ from serialwatch.store.boots import BootRow, load_boots, load_markers
 from serialwatch.store.incidents import load_incidents
 from serialwatch.wire import Json, iso
 
+_OF_FAULTS = ("watchdog", "brownout", "panic")  # causes of a start: the boot before failed
 LOOKED_BACK = 50  # boots among which the last good one is looked for
 MAX_TEXT = 200  # characters of a line
 MAX_SLOWER = 5
@@ -116,7 +118,9 @@ def _base(
     if not earlier:
         return None
     known = [rows[n] for n in earlier if n in rows]
-    faulty = _faulty(archive, ask.port, known)
+    faulty = _faulty(archive, ask.port, known, starts)
+    ended_badly = {n - 1 for n, row in rows.items() if row.cause in _OF_FAULTS}
+    faulty |= ended_badly
     clean = [row for row in known if row.number not in faulty]
     ready = next((row for row in clean if row.ready_seq is not None), None)
     if ready is not None:
@@ -131,14 +135,22 @@ def _base(
     return _Chosen(earlier[0], *where, why, False if known else None)
 
 
-def _faulty(archive: Archive, port: str, rows: Sequence[BootRow]) -> set[int]:
+def _faulty(
+    archive: Archive, port: str, rows: Sequence[BootRow], starts: dict[int, int]
+) -> set[int]:
+    """Return the boots with a fault; one incident may have hits in several of them."""
     if archive.database is None or not rows:
         return set()
     since = min(row.utc_ns for row in rows)
     found = load_incidents(
         archive.database, port=port, severity="warning", since_utc_ns=since, limit=1000
     )
-    return {incident.boot for incident in found}
+    order = sorted(starts, key=lambda number: starts[number])
+    begins = [starts[number] for number in order]
+    hits = (h for i in found for h in i.hits if h.severity != "note")
+    seqs = {seq for h in hits for seq in (h.first_seq, h.last_seq, *h.samples) if seq}
+    places = (bisect_right(begins, seq) for seq in seqs)
+    return {incident.boot for incident in found} | {order[at - 1] for at in places if at}
 
 
 def _flashed(archive: Archive, port: str, first: int, last: int) -> list[Json]:

@@ -127,6 +127,7 @@ def compare(here: BootForms, there: BootForms) -> BootDiff:
     ]
     new = {key: form for key, form in here.forms.items() if key not in there.forms}
     gone = {key: form for key, form in there.forms.items() if key not in here.forms}
+    new, gone = _without_prompts(new, there.forms), _without_prompts(gone, here.forms)
     if not there.is_complete:  # what comes later there was not seen: it may be the same
         new = {k: f for k, f in new.items() if f.at_s <= there.seconds}
     reworded = _twins(new, gone)
@@ -149,6 +150,18 @@ def compare(here: BootForms, there: BootForms) -> BootDiff:
         slower=tuple(sorted(_slower(common), key=lambda s: s.there_s - s.here_s)),
         last_common=last_common,
     )
+
+
+def _without_prompts(forms: Mapping[str, Form], others: Mapping[str, Form]) -> dict[str, Form]:
+    """Return forms without prompts behind which, in the other boot, something was printed."""
+    return {
+        key: form
+        for key, form in forms.items()
+        if not (_PROMPT.search(key) and any(other.startswith(f"{key} ") for other in others))
+    }
+
+
+_PROMPT = re.compile(r"[:#$>]$")
 
 
 def form_of(text: str) -> str:

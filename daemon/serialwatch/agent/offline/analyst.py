@@ -147,7 +147,8 @@ def _told_by_reflex(case: Case) -> Story:
 def _begun(case: Case) -> Story:
     """Return a story that begins with what is remembered."""
     story = Story(case)
-    story.mark(case.fault, "first fault line")
+    is_silence = case.incident.trigger == "link.silence"
+    story.mark(case.fault, "last line" if is_silence else "first fault line")
     tell_memories(case, story)
     return story
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -271,14 +272,33 @@ async def _compared(incident: Incident, tools: Tools) -> Compared | None:
     here = lines([parting.get("here") or {}], "seq")
     there = lines([parting.get("base") or {}], "base_seq")
     is_before = bool(here and there and here[0].seq <= incident.first_seq)
+    is_before &= not any(_tells_another_boot(x) for x in (*here, *there))
     return Compared(
         base=int(output["base"]["number"]),
         is_good=output["base"].get("is_good") is True,
-        new=tuple(x for x in lines(output.get("new", ()), "seq") if x.seq < before),
-        missing=lines(output.get("missing", ()), "base_seq"),
+        new=tuple(
+            x
+            for x in lines(output.get("new", ()), "seq")
+            if x.seq < before and not _tells_another_boot(x)
+        ),
+        missing=tuple(
+            x for x in lines(output.get("missing", ()), "base_seq") if not _tells_another_boot(x)
+        ),
         parting=(here[0], there[0]) if is_before else None,
         result=call.id,
     )
+
+
+def _tells_another_boot(line: Line) -> bool:
+    """Tell whether a line says how the boot before ended, or is a prompt with what came behind."""
+    return _NO_DIFFERENCE.search(readable(line.raw)) is not None
+
+
+_NO_DIFFERENCE = re.compile(
+    r"\b(?:re)?(?:set|start|boot)s?\b.{0,30}\b(?:cause|reason|status|by|generated)\b|\brst[:_ ]"
+    r"|\b(?:cause|reason)\b.{0,30}\breset|\w+ reset \(rst_|brown-?out|^\S+ login:",
+    re.IGNORECASE,
+)
 
 
 async def _lines_of(earlier: Iterable[Earlier], case: Case, tools: Tools) -> dict[int, Line]:

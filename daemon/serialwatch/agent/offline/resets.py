@@ -173,8 +173,8 @@ def _from_fault(case: Case) -> list[Line]:
     first, last = incident.first_seq or incident.last_seq, incident.last_seq
     if incident.outcome != "continued":
         last += AFTER_END if incident.is_settled else len(case.lines)
-    if case.next_boot is not None:
-        last = case.next_boot.seq
+        if case.next_boot is not None:
+            last = case.next_boot.seq
     return [line for line in case.fault_boot if first <= line.seq <= last]
 
 
@@ -185,7 +185,13 @@ def cause_of_boot(case: Case, boot: Line) -> Match | None:
     """
     near = [line for line in case.lines if boot.seq - 3 <= line.seq <= boot.seq + NEAR_START]
     own = [line for line in near if line.boot == boot.boot]
-    return case.find(_PRINTED_CAUSE, own) or case.find(_PRINTED_CAUSE, near)
+    found = case.find(_PRINTED_CAUSE, own) or case.find(_PRINTED_CAUSE, near)
+    if found is None or not found["text"] or _WORD.search(found["text"]):
+        return found
+    line = case.line(found.line.seq + 1)  # a number alone: its words are in the line below
+    words = _LEVEL.sub("", untimed(readable(line.raw))).strip() if line else ""
+    is_told = line is not None and line.boot == found.line.boot and _RESET.search(words)
+    return Match(line, words, {"text": words}) if line and is_told else None
 
 
 def meaning_of(text: str) -> str:
@@ -275,9 +281,14 @@ _HALT = re.compile(
 _PRINTED_CAUSE = re.compile(
     r"rst:(?P<code>0x[0-9a-f]+) ?\((?P<name>\w+)\)"
     r"|rst cause:(?P<esp8266>\d)"
-    r"|(?:Reset (?:cause|reason|Status)|reset reason):? +(?P<text>\S.{0,60})",
+    r"|(?:(?:Reset (?:cause|reason|Status)|reset reason):?"
+    r"|\b(?:last|previous) (?:reset|restart|reboot)(?: (?:cause|reason|source))? ?[:=])"
+    r" +(?P<text>\S.{0,60})",
     re.IGNORECASE,
 )
+_WORD = re.compile(r"(?!0x)\b[A-Za-z]{2,}")
+_RESET = re.compile(r"reset|\brst|power|\bpor\b|wdo?g|watchdog|brown", re.IGNORECASE)
+_LEVEL = re.compile(r"^\s*[A-Z]{4,7}: *")
 
 _DOG = re.compile(r"wdo?g|watchdog|wdt", re.IGNORECASE)
 _CAUSES_TOLD = {  # by the cause of the boot that follows

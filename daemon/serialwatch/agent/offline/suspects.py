@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from serialwatch.agent.knowledge import Cause, Page
 from serialwatch.agent.offline.case import Case, Earlier
 from serialwatch.agent.text.device_text import readable
+from serialwatch.agent.text.line_shape import kernel_s
 from serialwatch.records import SEVERITIES, HitCount, Incident, Line
 from serialwatch.triggers.patience import Patience
 
@@ -251,18 +252,12 @@ _RESTARTS = frozenset({
 def _clock_across(case: Case, line: Line) -> tuple[Line, Line] | None:
     """Return lines of the same boot around one, if the board's own clock runs on over it."""
     near = [x for x in case.lines if abs(x.seq - line.seq) <= AROUND and x.boot == line.boot]
-    stamped = [(x, s) for x in near if (s := _stamp(readable(x.raw))) is not None]
+    stamped = [(x, s) for x in near if (s := kernel_s(readable(x.raw))) is not None]
     before = [(x, s) for x, s in stamped if x.seq < line.seq]
     after = [(x, s) for x, s in stamped if x.seq > line.seq]
     if before and after and 0 < before[-1][1] <= after[0][1]:
         return before[-1][0], after[0][0]
     return None
-
-
-def _stamp(text: str) -> float | None:
-    """Return the kernel's time of a line in seconds."""
-    found = re.match(r"\[ *(\d{1,7}\.\d{3,6})\]", text)
-    return float(found[1]) if found else None
 
 
 def _in_earlier_boots(case: Case, suspect: Suspect) -> list[Earlier]:

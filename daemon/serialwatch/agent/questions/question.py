@@ -270,7 +270,9 @@ def _joined(words: str) -> str:
 _ABOUT_ONE = frozenset({"why", "boot_diff", "printed"})  # need a board
 
 _OF_ONE_TIME = frozenset({"why", "what_happened", "last_boot"})
-_TURN = re.compile(r"\b(?:for )?(?:the |its )(?P<turn>(?:very )?first|last|latest|most recent) time\b")
+_TURN = re.compile(
+    r"\b(?:for )?(?:the |its )(?P<turn>(?:very )?first|last|latest|most recent) time\b"
+)
 _EVER = re.compile(r"\bever\b")
 _QUOTE = re.compile(r'"[^"]{1,200}"|`[^`]{1,200}`|(?<!\w)\'[^\']{1,200}\'(?!\w)')
 _NUMBERED = re.compile(

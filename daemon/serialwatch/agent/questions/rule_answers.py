@@ -20,13 +20,14 @@ from serialwatch.agent.questions.rule_lookup import (
     Lookup,
     concluded,
     ends_of,
+    gravity,
     incident_of,
     matched,
     stem,
 )
 from serialwatch.agent.skills.results import why_not
 from serialwatch.agent.workers.tools import Tools
-from serialwatch.records import SEVERITIES, Line, NextStep
+from serialwatch.records import Line, NextStep
 from serialwatch.store.boots import load_boots
 from serialwatch.store.incidents import load_incidents
 from serialwatch.wire import Json
@@ -34,6 +35,7 @@ from serialwatch.wire import Json
 MAX_PAGES = 8  # that are compared for a word
 MAX_EXPLAINED = 230  # characters of a page's own explanation
 ALIKE = 0.75  # of the best page's score: the boards decide between these
+MAX_HITS = 2  # of a rule that are told beside its page
 LOOKED_AT = 10  # boots and incidents of a board, for its systems
 
 # As far as bench PCs see them; a board that shows what it runs goes before.
@@ -170,6 +172,8 @@ async def compare(look: Lookup) -> None:
     pair = look.ports[:2]
     told = []
     for port in pair:
+        stats = await look.stats(port)  # first: what is told below is then as new, or newer
+        counted_in = look.last_id
         await _tell_status(look, port)
         found, call = await look.incidents(only=port, is_event=False)
         lines = await look.first_lines(found[:1])
@@ -180,14 +184,13 @@ async def compare(look: Lookup) -> None:
             claim = f"{port} had {number}{when}, the last: {concluded(row)}."
             draft.say(claim, [lines.get(row["id"])], results=[call.id])
         told.append(f"{port} had {number}" if found else f"{port} had none")
-        stats = await look.stats(port)
         if stats is not None:
             levels = stats.get("levels") or {}
             bad = sum(int(levels.get(level, 0)) for level in ("error", "critical"))
             counted = draft.count(int(stats["lines"]), "line")
             looks = draft.count(bad, "of them looks", "of them look") if bad else "none looks"
             words = f"{port} printed {counted}{when}, {looks} like errors."
-            draft.say(words, await look.read(port, ends_of(stats)), results=[look.last_id])
+            draft.say(words, await look.read(port, ends_of(stats)), results=[counted_in])
     draft.title = f"{', '.join(told)}{look.when('in the last 24 hours')}."
     draft.know(USUAL_HOURS)
 
@@ -201,13 +204,13 @@ async def status(look: Lookup) -> None:
         if output is None:
             draft.title = f"How {port} stands could not be read."
             return
-        opened = output.get("incidents") or []
+        opened = sorted(output.get("incidents") or [], key=gravity, reverse=True)
         lines = await _open_lines(look, port, opened)
         for row in opened[:3]:
             claim = f"Open: {name(row['title'], 120)} (#{row['id']})."
             draft.say(claim, [lines.get(row["id"])], results=[look.status_id])
         if opened:
-            worst = max(opened, key=lambda row: SEVERITIES.index(row["severity"]))
+            worst = opened[0]
             draft.severity = worst["severity"]
             number = draft.count(len(opened), "open incident")
             draft.title = f"{port} is {output['state']}, with {number}: {name(worst['title'], 80)}."
@@ -220,7 +223,7 @@ async def status(look: Lookup) -> None:
     call = await look.call("port-status", {"all": True})
     rows = [r for r in call.result.output.get("ports", ()) if r["port"] in look.ports]
     down = [row["port"] for row in rows if row["state"] != "up"]
-    opened = sum(int(row.get("open_incidents") or 0) for row in rows)
+    open_all = sum(int(row.get("open_incidents") or 0) for row in rows)
     for row in rows[:8]:
         age = (
             f", last byte {_span(row['last_rx_age_s'])} ago"
@@ -235,10 +238,10 @@ async def status(look: Lookup) -> None:
         )
         draft.say(f"{row['port']} is {row['state']}{age}, {number}{trouble}.", results=[call.id])
     up = draft.count(len(rows) - len(down), "board is", "boards are")
-    number = draft.count(opened, "open incident") if opened else "no open incident"
+    number = draft.count(open_all, "open incident") if open_all else "no open incident"
     draft.title = f"{up} up, {number}"
     draft.title += f"; not up: {', '.join(down)}." if down else "."
-    if opened:
+    if open_all:
         draft.steps.append(NextStep("`serialwatch incidents` lists what is open"))
 
 
@@ -279,9 +282,11 @@ async def knowledge(look: Lookup) -> None:
     draft, asked = look.draft, look.asked
     query = asked.topic or " ".join(asked.ports)
     if asked.topic:
-        call = await look.call("knowledge-query", {"query": query[:300], "limit": MAX_PAGES})
+        words = re.sub(r"(?<=\w)[./](?=\w)", " ", query)[:300]
+        call = await look.call("knowledge-query", {"query": words, "limit": MAX_PAGES})
         pages = [p for p in call.result.output.get("pages", ()) if _is_near(p, query)]
-        alike = _by_system(pages, await _systems(look))
+        own = [page for page in pages if page["id"] == query.replace(".", "/")]  # a rule's id
+        alike = own or _by_system(pages, await _systems(look))
         for page in alike[:1]:
             draft.title = f"{name(page['title'], 110)}."
             pid = page["id"]
@@ -304,6 +309,8 @@ async def knowledge(look: Lookup) -> None:
         line = await _evidence_line(look, memory)
         draft.say(f"Remembered ({who}{_age(memory)}): {body}", [line], results=[call.id])
         draft.title = draft.title or f"The bench remembers: {name(str(memory['title']), 90)}"
+    if _RULE_ID.fullmatch(query):
+        await _tell_hits(look, query)
     if asked.ports and not asked.topic:
         found, history = await look.incidents()
         lines = await look.first_lines(found[:3])
@@ -314,6 +321,19 @@ async def knowledge(look: Lookup) -> None:
         draft.title = f"Nothing is known about {name(query, 60)!r}: no page, no memory."
         draft.know(name(query, 60))
         look.say_bare(draft.title)
+
+
+async def _tell_hits(look: Lookup, rule: str) -> None:
+    """Tell what a rule has found on the bench, if it has."""
+    found, call = await look.incidents()
+    hits = [row for row in found if row["trigger"] == rule]
+    lines = await look.first_lines(hits[:MAX_HITS])
+    for row in hits[:MAX_HITS]:
+        look.tell_incident(row, lines.get(row["id"]), call)
+    if hits:
+        times = look.draft.count(len(hits), "incident")
+        look.draft.title = look.draft.title or f"{times} {look.where()}{look.when(look.usual)}."
+        look.leave_out_incidents(hits[MAX_HITS:])
 
 
 async def _explain(look: Lookup, page_id: str) -> None:
@@ -393,6 +413,7 @@ def _is_near(page: Json, query: str) -> bool:
     return bool(words) and sum(w in text for w in words) * 2 >= len(words)
 
 
+_RULE_ID = re.compile(r"[a-z0-9_-]+\.[a-z0-9_]+")
 _SMALL = frozenset({"the", "and", "for", "with", "are", "was", "what", "how"})
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from serialwatch.agent.offline.case import name
 from serialwatch.agent.questions.rule_lookup import (
     ANY_FAULT,
     EVENT_NAMES,
+    MAX_BOOTS,
     MAX_PORTS,
     MAX_TOLD,
     USUAL_HOURS,
     Lookup,
     concluded,
     ends_of,
-    is_about,
+    plural,
     stem,
     told_of,
 )
@@ -32,7 +34,7 @@ async def how_often(look: Lookup) -> None:
         await _count_lines(look)
 
 
-async def _count_boots(look: Lookup) -> None:
+async def _count_boots(look: Lookup, *, is_which: bool = False) -> None:
     draft, when = look.draft, look.when("as far as the log goes back")
     counts: Counter[str] = Counter()
     for port in look.ports[:MAX_PORTS]:
@@ -55,10 +57,9 @@ async def _count_boots(look: Lookup) -> None:
         note = "; that was expected" if len(boots) == 1 else f"; {expected:,} of them were expected"
         draft.know(expected)
         note = note if expected else ""
-        draft.say(
-            f"{port} booted {draft.count(len(boots), 'time')}{when}{note}; {more}{times}.",
-            lines,
-        )
+        counted = draft.count(len(boots), "time")
+        counted = f"at least {counted}" if len(boots) == MAX_BOOTS else counted
+        draft.say(f"{port} booted {counted}{when}{note}; {more}{times}.", lines)
     look.leave_out_ports()
     total = sum(counts.values())
     who = look.ports[0] if len(look.ports) == 1 else "The boards"
@@ -66,6 +67,9 @@ async def _count_boots(look: Lookup) -> None:
         f"{who} booted {draft.count(total, 'time')}{when}." if total
         else f"{who} did not boot{when}."
     )  # fmt: skip
+    if is_which:
+        booted = [port for port, number in counts.items() if number]
+        draft.title = f"{_listed(booted) or 'None of the boards'} booted{when}."
 
 
 async def _count_incidents(look: Lookup) -> None:
@@ -73,10 +77,11 @@ async def _count_incidents(look: Lookup) -> None:
     found, call = await look.incidents()
     when = look.when(f"in the last {USUAL_HOURS} hours")
     what = EVENT_NAMES[asked.event]
-    draft.title = f"{draft.count(len(found), what, _plural(what))} {look.where()}{when}."
+    draft.title = f"{draft.count(len(found), what, plural(what))} {look.where()}{when}."
     lines = await look.first_lines(found[:MAX_TOLD])
     for row in found[:MAX_TOLD]:
         look.tell_incident(row, lines.get(row["id"]), call)
+    look.leave_out_incidents(found[MAX_TOLD:])
     if not found:
         draft.say(draft.title, results=[call.id])
     look.point_to_reports(found)
@@ -94,12 +99,13 @@ async def _count_lines(look: Lookup) -> None:
         total += int(stats["lines"])
         await tell_lines(look, port, word, stats)
     found, call = await look.incidents()
-    fitting = [row for row in found if is_about(row, word)]
+    fitting = await look.about(found, word)
     look.leave_out_ports()
     lines = await look.first_lines(fitting[:MAX_TOLD])
     for row in fitting[:MAX_TOLD]:
         look.tell_incident(row, lines.get(row["id"]), call)
-    shown = name(topic, 60)
+    look.leave_out_incidents(fitting[MAX_TOLD:])
+    shown = name(word, 60)
     draft.title = (
         f"{draft.count(total, 'line')} {look.where()}{when} with {shown!r}, "
         f"{draft.count(len(fitting), 'incident')}."
@@ -137,7 +143,10 @@ async def last_boot(look: Lookup) -> None:
         if not boots:
             draft.unknowns.append(f"when {port} booted: no boot was seen")
             continue
-        boot = boots[0]
+        is_first = look.asked.turn == "first"
+        boot = boots[-1 if is_first else 0]
+        if is_first and len(boots) == MAX_BOOTS:
+            draft.not_checked.append(f"boots before boot {boot.number} of {port}")
         lines = await look.read(port, [boot.seq])
         at = draft.at(boot.utc_ns)
         draft.know(boot.number, boot.seq)
@@ -148,7 +157,8 @@ async def last_boot(look: Lookup) -> None:
             seconds = f"{(boot.ready_utc_ns - boot.utc_ns) / 1e9:.1f}"
             draft.know(seconds)
             ready = f"; it was ready {seconds} s later"
-        told.append(f"{port} last booted at {at} {told_of(boot)}")
+        turn = "first" if is_first else "last"
+        told.append(f"{port} {turn} booted at {at} {told_of(boot)}")
         draft.say(f"{told[-1]}{ready}.", lines)
     look.leave_out_ports()
     if 0 < len(told) <= 2:
@@ -162,9 +172,12 @@ async def last_boot(look: Lookup) -> None:
 async def which_ports(look: Lookup) -> None:
     """Tell which boards had something."""
     draft, asked = look.draft, look.asked
+    if asked.event == "reset":
+        await _count_boots(look, is_which=True)  # an incident is no boot
+        return
     found, call = await look.incidents()
     word = "" if not asked.topic or ANY_FAULT.fullmatch(asked.topic) else stem(asked.topic)
-    fitting = [row for row in found if not word or is_about(row, word)]
+    fitting = await look.about(found, word) if word else found
     when = look.when(f"in the last {USUAL_HOURS} hours")
     newest = {row["port"]: row for row in reversed(fitting)}
     lines = await look.first_lines(list(newest.values()))
@@ -188,13 +201,12 @@ async def which_ports(look: Lookup) -> None:
     what = f" a {EVENT_NAMES[asked.event]}" if asked.event else what
     draft.know(name(asked.topic, 60))
     if named:
-        *others, last = sorted(named)
-        those = f"{', '.join(others)} and {last}" if others else last
-        draft.title = f"{those} had{what}{when}."
+        draft.title = f"{_listed(sorted(named))} had{what}{when}."
     else:
         draft.title = f"No board had{what}{when}."
         draft.say(draft.title, results=[call.id])
 
 
-def _plural(word: str) -> str:
-    return f"{word}es" if word.endswith("sh") else f"{word}s"
+def _listed(ports: Sequence[str]) -> str:
+    *others, last = ports or [""]
+    return f"{', '.join(others)} and {last}" if others else last

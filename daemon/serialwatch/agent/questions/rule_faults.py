@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from serialwatch.agent.offline.case import name
@@ -16,13 +16,16 @@ from serialwatch.agent.questions.rule_lookup import (
     concluded,
     ends_of,
     fits,
+    gravity,
     incident_of,
+    plural,
     report_of,
     told_of,
 )
 from serialwatch.agent.workers.tools import Call
-from serialwatch.records import SEVERITIES, Incident, Line, NextStep, Report
-from serialwatch.wire import Json
+from serialwatch.records import Incident, Line, NextStep, Report
+from serialwatch.store.boots import BootRow
+from serialwatch.wire import Json, utc_ns
 
 
 async def what_happened(look: Lookup) -> None:
@@ -33,28 +36,57 @@ async def what_happened(look: Lookup) -> None:
     if not found:
         await _nothing_happened(look, call, when)
         return
-    shown = sorted(found, key=lambda row: -SEVERITIES.index(row["severity"]))[:MAX_TOLD]
-    shown.sort(key=lambda row: row["fault_at"])
     if len(found) == 1 and found[0].get("report"):
         await tell_of_incident(look, int(found[0]["id"]))
         if len(look.ports) == 1:
             await look.tell_boots(look.ports[0])
         return
+    ranked = sorted(found, key=gravity, reverse=True)
+    worst, lead = ranked[0], look.leading(found)
+    shown = _shown(look, ranked, lead)
     lines = await look.first_lines(shown)
-    worst = max(shown, key=lambda row: SEVERITIES.index(row["severity"]))
     draft.severity = worst["severity"]
     for row in shown:
-        look.tell_incident(row, lines.get(row["id"]), call)
+        look.tell_incident(row, lines.get(row["id"]), call, _relation(row, lead))
+    what = EVENT_NAMES[look.asked.event]
+    counted = draft.count(len(found), what, plural(what))
     if len(found) == 1:
         draft.title = concluded(found[0])
+    elif lead is not None:
+        which = "nearest" if look.moment else look.asked.turn
+        at = draft.at(utc_ns(lead["fault_at"]))
+        draft.title = f"{at}: {concluded(lead)}; the {which} of {counted} {where}{when}"
     else:
-        counted = draft.count(len(found), "incident")
-        draft.title = f"{counted} {where}{when}; the worst: {concluded(worst)}"
-    if len(found) > len(shown):
-        draft.not_checked.append("the milder incidents: `serialwatch incidents --all` has them")
+        alike = sum(row["severity"] == worst["severity"] for row in found)
+        the_worst = (
+            "the worst" if alike == 1
+            else f"{draft.count(alike, 'of them')[:-1]} {worst['severity']}, such as"
+        )  # fmt: skip
+        draft.title = f"{counted} {where}{when}; {the_worst}: {concluded(worst)}"
+    look.leave_out_incidents([row for row in found if row not in shown])
     if len(look.ports) == 1:
         await look.tell_boots(look.ports[0])
     look.point_to_reports(shown)
+
+
+def _shown(look: Lookup, ranked: Sequence[Json], lead: Json | None) -> list[Json]:
+    """Return the incidents that are told: what is asked for first, the worst among them."""
+    if look.moment is not None:
+        order = sorted(ranked, key=look.distance_s)
+    else:
+        order = list(ranked) if lead is None else [lead, *(r for r in ranked if r is not lead)]
+    shown = order[:MAX_TOLD]
+    if ranked[0] not in shown:
+        shown[-1] = ranked[0]
+    return sorted(shown, key=lambda row: (row is not lead, utc_ns(row["fault_at"])))
+
+
+def _relation(row: Json, lead: Json | None) -> str:
+    """Return how an incident stands in time to the one that leads."""
+    if lead is None or row is lead:
+        return ""
+    is_before = utc_ns(row["fault_at"]) < utc_ns(lead["fault_at"])
+    return "Before it, " if is_before else "After it, "
 
 
 async def _nothing_happened(look: Lookup, call: Call, when: str) -> None:
@@ -89,13 +121,26 @@ async def _nothing_happened(look: Lookup, call: Call, when: str) -> None:
 async def why(look: Lookup) -> None:
     """Tell what the incident that fits best was, and why it came."""
     asked, port = look.asked, look.ports[0]
-    found, _ = await look.incidents(is_event=False)
+    found, call = await look.incidents(is_event=False)
     fitting = [row for row in found if fits(row, asked.event)]
     if not fitting and asked.event == "reset":
         await _why_no_fault(look, port)
         return
     serious = [row for row in found if row["severity"] != "note"]
-    chosen = next(iter(fitting or serious or found), None)
+    chosen = look.leading(fitting or serious or found)
+    chosen = chosen or next(iter(fitting or serious or found), None)
+    if fitting and asked.event == "reset" and look.moment is not None:
+        boot = await _boot_at(look, port)
+        before = [row for row in fitting if boot is not None and _is_before(row, boot)]
+        if before:
+            chosen = look.leading(before)
+        elif (
+            boot is not None
+            and chosen is not None
+            and look.seconds_from_moment(boot.utc_ns) < look.distance_s(chosen)
+        ):
+            await _why_no_fault(look, port)
+            return
     if chosen is None:
         event = EVENT_NAMES[asked.event]
         when = look.when(f" in the last {USUAL_DAYS} days".lstrip())
@@ -105,9 +150,47 @@ async def why(look: Lookup) -> None:
         look.say_bare(look.draft.title)
         return
     await tell_of_incident(look, int(chosen["id"]), is_why=True)
-    if len(fitting) > 1:
-        more = look.draft.count(len(fitting) - 1, "other incident")
-        look.draft.not_checked.append(f"{more} of this kind: `serialwatch incidents --all`")
+    rest = [row for row in fitting if row is not chosen]
+    if look.leading(found) is not None:
+        at = look.draft.at(utc_ns(chosen["fault_at"]))
+        look.draft.title = f"{at}: {look.draft.title}"
+        by_time = sorted(rest, key=lambda row: abs(_apart_ns(row, chosen)))
+        lines = await look.first_lines(by_time[:2])
+        for row in by_time[:2]:
+            look.tell_incident(row, lines.get(row["id"]), call, _relation(row, chosen))
+        rest = by_time[2:]
+    if rest:
+        more = look.draft.count(len(rest), "other incident")
+        named = ", ".join(f"#{row['id']}" for row in rest[:MAX_TOLD])
+        and_more = ", ..." if len(rest) > MAX_TOLD else ""
+        look.draft.not_checked.append(
+            f"{more}{_FITTING[asked.event]} ({named}{and_more}): `serialwatch incidents --all`"
+        )
+
+
+_FITTING = {
+    "": "",
+    "reset": " with a reset",
+    "hang": " with a hang",
+    "crash": ", critical or a crash",
+}
+
+
+def _apart_ns(row: Json, other: Json) -> int:
+    return utc_ns(row["fault_at"]) - utc_ns(other["fault_at"])
+
+
+async def _boot_at(look: Lookup, port: str) -> BootRow | None:
+    """Return the boot nearest to the moment that is asked about."""
+    boots = await look.boots(port)
+    return min(boots, key=lambda boot: look.seconds_from_moment(boot.utc_ns), default=None)
+
+
+def _is_before(row: Json, boot: BootRow) -> bool:
+    """Tell whether an incident may have ended in that boot."""
+    if row["trigger"].startswith("boot."):
+        return bool(row.get("boot") == boot.number)
+    return bool(row.get("boot") == boot.number - 1)
 
 
 async def _why_no_fault(look: Lookup, port: str) -> None:
@@ -120,6 +203,10 @@ async def _why_no_fault(look: Lookup, port: str) -> None:
         look.say_bare(draft.title)
         return
     boot = boots[0]
+    if look.moment is not None:
+        boot = await _boot_at(look, port) or boot
+    elif look.asked.turn == "first":
+        boot = boots[-1]
     lines = await look.read(port, [boot.seq - 1, boot.seq])
     at = draft.at(boot.utc_ns)
     draft.know(boot.number)

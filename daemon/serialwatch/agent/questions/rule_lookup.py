@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,8 +16,9 @@ from serialwatch.agent.questions.question import Question
 from serialwatch.agent.questions.question_forms import Event
 from serialwatch.agent.questions.time_words import in_utc
 from serialwatch.agent.skills.results import RefusedError
+from serialwatch.agent.text.device_text import readable
 from serialwatch.agent.workers.tools import Call, Tools
-from serialwatch.records import ConclusionKind, Incident, Line, NextStep, Report
+from serialwatch.records import SEVERITIES, ConclusionKind, Incident, Line, NextStep, Report
 from serialwatch.store.boots import BootRow, load_boots
 from serialwatch.store.incidents import load_incident
 from serialwatch.store.reports import load_report
@@ -29,6 +31,7 @@ MAX_PORTS = 6  # whose logs are read for one answer
 MAX_PAGES = 8  # of incidents: what fits into one result is 7 to 20
 MAX_CITED = 12  # lines that `log-expand` takes at once
 MAX_BOOTS = 200  # counted
+MAX_SEARCHED = 60  # incidents whose own lines are searched for a word
 USUAL_HOURS = 24  # where no time is named
 USUAL_DAYS = 30  # where it matters what was last
 
@@ -91,8 +94,8 @@ class Lookup:
         """Return the time that is meant, as a part of a sentence; `usual` if none was named."""
         asked = self.asked
         if asked.span is not None:
-            self.draft.know(asked.span.words)
-            return f" {asked.span.words}"
+            self.draft.know(asked.span.told)
+            return f" {asked.span.told}"
         if asked.marker:
             return f" since the {asked.marker}"
         if asked.boot is not None:
@@ -102,6 +105,8 @@ class Lookup:
                 asked.boot, f"boot {asked.boot}"
             )
             return f" {word} {which}"
+        if self.is_all:
+            return " as far back as is known"
         self.draft.know(USUAL_HOURS, USUAL_DAYS)
         return f" {usual}" if usual else ""
 
@@ -114,10 +119,54 @@ class Lookup:
     def is_long(self) -> bool:
         """Return whether no time is named, and it matters what was last, however long ago."""
         asked = self.asked
-        if asked.span is not None or asked.boot is not None or asked.marker:
+        if self._is_bound:
             return False
         is_one = asked.kind == "what_happened" and bool(asked.event)
         return is_one or asked.kind in ("why", "knowledge")
+
+    @property
+    def is_all(self) -> bool:
+        """Return whether all that is known counts, however old."""
+        return (self.asked.is_ever or self.asked.turn == "first") and not self._is_bound
+
+    @property
+    def _is_bound(self) -> bool:
+        """Return whether the question names the time that it is about."""
+        asked = self.asked
+        return asked.span is not None or asked.boot is not None or bool(asked.marker)
+
+    def leading(self, rows: Sequence[Json]) -> Json | None:
+        """Return the incident of the moment or the turn that is asked for, None if none is."""
+        if not rows:
+            return None
+        if self.moment is not None:
+            return min(rows, key=self.distance_s)
+        by_time = sorted(rows, key=lambda row: utc_ns(row["fault_at"]))
+        return {"first": by_time[0], "last": by_time[-1]}.get(self.asked.turn)
+
+    @property
+    def moment(self) -> datetime | None:
+        """Return the moment that is asked about, None for a span or no time."""
+        return None if self.asked.span is None else self.asked.span.at
+
+    def distance_s(self, row: Json) -> float:
+        """Return how far an incident is from the moment, which is a minute long."""
+        return self.seconds_from_moment(utc_ns(row["fault_at"]))
+
+    def seconds_from_moment(self, at_utc_ns: int) -> float:
+        """Return how far a time is from the moment that is asked about."""
+        assert self.moment is not None
+        after_s = at_utc_ns / 1e9 - self.moment.timestamp()
+        return max(-after_s, after_s - 60, 0.0)
+
+    async def about(self, rows: Sequence[Json], word: str) -> list[Json]:
+        """Return the incidents that are about a topic by their name or by their own lines."""
+        others = [int(row["id"]) for row in rows if not is_about(row, word)]
+        if len(others) > MAX_SEARCHED:
+            self.draft.not_checked.append("whether older incidents have it in their lines")
+        search = partial(_with_lines, numbers=others[:MAX_SEARCHED], word=word)
+        own = await self.past(search) or frozenset()
+        return [row for row in rows if is_about(row, word) or row["id"] in own]
 
     def where(self) -> str:
         """Return the boards that are meant, as a part of a sentence."""
@@ -130,14 +179,26 @@ class Lookup:
         if rest := self.ports[MAX_PORTS:]:
             self.draft.not_checked.append(f"the log of {', '.join(rest)}: ask for them by name")
 
+    def leave_out_incidents(self, rows: Sequence[Json]) -> None:
+        """Say which incidents were counted and not told, by how bad they are."""
+        if not rows:
+            return
+        counts = Counter(row["severity"] for row in rows)
+        told = ", ".join(f"{counts[s]} {s}" for s in reversed(SEVERITIES) if counts[s])
+        self.draft.not_checked.append(
+            f"{self.draft.count(len(rows), 'more incident')} ({told}): "
+            "`serialwatch incidents --all` has them"
+        )
+        self.draft.know(told)
+
     def point_to_reports(self, rows: Sequence[Json]) -> None:
         """Say where there is more to read about incidents."""
         self.draft.know(*(row["id"] for row in rows))
-        for row in rows[:2]:
+        for row in sorted(rows, key=gravity, reverse=True)[:2]:
             self.draft.steps.append(NextStep(f"`serialwatch report {row['id']}` has the details"))
 
-    def tell_incident(self, row: Json, line: Line | None, call: Call) -> None:
-        """Tell of an incident in a sentence, and its cause in another."""
+    def tell_incident(self, row: Json, line: Line | None, call: Call, before: str = "") -> None:
+        """Tell of an incident in a sentence that begins so, and its cause in another."""
         draft = self.draft
         at = draft.at(utc_ns(row["fault_at"]))
         board = "" if len(self.ports) == 1 else f"{row['port']}: "
@@ -146,7 +207,9 @@ class Lookup:
         if row.get("outcome") and re.search(r"\b(?:reset|reboot\w*|halted|silent)\b", title):
             outcome = ""
         results = [self.told_in.get(row["id"], call.id)]
-        draft.say(f"{at}: {board}{title}{outcome} (#{row['id']}).", [line], results=results)
+        draft.know(row["id"])
+        claim = f"{before}{at}: {board}{title}{outcome} (#{row['id']})."
+        draft.say(claim, [line], results=results)
         causes = (row.get("report") or {}).get("causes") or ()
         for cause in causes[:1]:
             is_sure = row["report"].get("verdict") == "confirmed"
@@ -160,10 +223,9 @@ class Lookup:
         params: Json = {"limit": 30}
         if len(ports) == 1:
             params["port"] = ports[0]
-        is_bound = asked.span or asked.boot is not None or asked.marker
         if asked.span is not None:
             params["since"] = in_utc(asked.span.since)
-        elif not is_bound:
+        elif not self._is_bound and not self.is_all:
             params["since"] = self._ago(USUAL_DAYS * 24 if self.is_long else USUAL_HOURS)
         elif asked.marker and (since := await self.marker_time(ports[0])):
             params["since"] = since
@@ -264,7 +326,7 @@ class Lookup:
     async def stats(self, port: str, word: str = "", usual: str = "") -> Json | None:
         """Return the numbers of a port's log in the span that is meant, None if it has none."""
         params: Json = {"port": port, "limit": 20, **await self.window(port)}
-        if len(params) == 2 and not usual:
+        if len(params) == 2 and not usual and not self.is_all:
             params["since"] = self._ago(USUAL_HOURS)
         if word:
             params["match"] = matched(word)
@@ -307,15 +369,21 @@ class Lookup:
 
     async def tell_boots(self, port: str) -> None:
         """Tell how often a board booted in the span, if it did."""
-        boots = (await self.boots(port))[:MAX_TOLD][::-1]
-        if not boots or not (self.asked.span or self.asked.marker or self.asked.is_from_boot):
+        found = await self.boots(port)
+        if not found or not (self.asked.span or self.asked.marker or self.asked.is_from_boot):
             return
+        if self.moment is not None:
+            found.sort(key=lambda boot: self.seconds_from_moment(boot.utc_ns))
+        boots = sorted(found[:MAX_TOLD], key=lambda boot: boot.number)
         draft = self.draft
         lines = await self.read(port, [boot.seq for boot in boots])
         for boot, line in zip(boots, lines, strict=False):
             draft.mark(line, f"boot #{boot.number}")
         draft.know(*(boot.number for boot in boots))
         times = ", ".join(f"{draft.at(b.utc_ns)} (boot {b.number})" for b in boots)
+        if more := len(found) - len(boots):
+            those = "these and others" if self.moment is None else "these next to it, and others"
+            draft.not_checked.append(f"{draft.count(more, 'more boot')}: {those} were seen")
         draft.say(f"It booted at {times}.", lines)
 
     def any_line_of(self, port: str, boot: int) -> list[Line]:
@@ -362,8 +430,25 @@ def is_about(row: Json, word: str) -> bool:
 
 def stem(topic: str) -> str:
     """Return a topic such as "overruns" in the form that lines have."""
-    words = [re.sub(r"(?<=[a-z]{3})(?<!s)s$", "", word) for word in topic.split()]
-    return " ".join(words)
+    return " ".join(_PLURAL.sub("", word) for word in topic.split())
+
+
+_PLURAL = re.compile(r"(?<=ps|ss|sh|ch)es$|(?<=[a-z]{3})(?<![su])(?<!\boop)s$")
+
+
+def gravity(row: Json) -> tuple[int, bool, bool, int]:
+    """Return how bad an incident is; of those alike the newest is the worst."""
+    return (
+        SEVERITIES.index(row["severity"]),
+        _OF_EVENT["crash"].search(row["trigger"]) is not None,
+        row.get("outcome") in ("rebooted", "halted"),
+        utc_ns(row["fault_at"]) if row.get("fault_at") else int(row["id"]),
+    )
+
+
+def plural(word: str) -> str:
+    """Return the plural of a noun."""
+    return f"{word}es" if word.endswith("sh") else f"{word}s"
 
 
 def matched(topic: str) -> str:
@@ -393,6 +478,24 @@ def _boot_rows(archive: Archive, port: str) -> list[BootRow]:
         if number not in known:
             known[number] = BootRow(port, number, seq, at, "", "unknown", False, "", None, None)
     return sorted(known.values(), key=lambda row: -row.number)[:MAX_BOOTS]
+
+
+def _with_lines(archive: Archive, numbers: Sequence[int], word: str) -> frozenset[int]:
+    """Return the incidents of which a line of their own has a word."""
+    found = set()
+    for number in numbers:
+        incident = incident_of(archive, number)
+        if incident is None:
+            continue
+        seqs = {incident.first_seq, *(seq for hit in incident.hits for seq in hit.samples)} - {0}
+        try:
+            log = archive.log(incident.port)
+        except RefusedError:
+            continue
+        lines = (line for seq in sorted(seqs) for line in log.lines(seq, seq))
+        if any(word in readable(line.raw).lower() for line in lines):
+            found.add(number)
+    return frozenset(found)
 
 
 def _starts(archive: Archive, port: str) -> dict[int, int]:

@@ -91,3 +91,12 @@ _LEVELS: tuple[tuple[Severity, re.Pattern[str]], ...] = (
         re.compile(r"^\W*W \(\d+\)|<wrn>|<4>|\bwarn(?:ing)?\b|\bdeprecated\b", re.IGNORECASE),
     ),
 )
+
+
+def kernel_s(text: str) -> float | None:
+    """Return the kernel's time of a line in seconds, None if none begins it."""
+    found = _KERNEL_TIME.match(text)
+    return float(found[1]) if found else None
+
+
+_KERNEL_TIME = re.compile(r"\[ *(\d{1,7}\.\d{3,6})\]")

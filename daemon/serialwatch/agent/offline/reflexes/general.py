@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+from serialwatch.agent.knowledge import Page
 from serialwatch.agent.offline.case import Case, Decoded, Match, Story, name
 from serialwatch.agent.text.device_text import readable
-from serialwatch.agent.text.line_shape import shape, untimed
+from serialwatch.agent.text.line_shape import kernel_s, shape, untimed
 from serialwatch.records import Line
 
 _OWN_NUMBER = "if the panic reason says so"  # the register alone does not tell
@@ -20,6 +21,8 @@ REGULAR = 0.1  # of the period that regular restarts may differ by
 MAX_SAMPLES = 4  # of a fault that came several times
 DUMP = 12  # lines behind a fault that may be its own
 MAX_STARTS = 10  # that a report cites
+SOON_S = 2.0  # after a command: right after it
+MAX_LATER_S = 60.0  # after a command: it has nothing to do with it
 SURE, LIKELY, WEAK = 0.9, 0.6, 0.4  # certainty of the class
 
 
@@ -55,9 +58,24 @@ def tell_command(case: Case, story: Story) -> None:
     fault, command = case.fault, case.command
     if fault is None or command is None or command.line.seq >= fault.seq:
         return
+    later_s = _seconds_between(case, command.line, fault)
+    if later_s >= MAX_LATER_S or _ONLY_SHOWS.match(command["command"]):
+        return
     mark_command(case, story, command)
-    claim = f"It came right after `{name(command['command'])}` was typed."
+    about = f"{later_s:.0f} s after" if command.line.utc_ns else "after"  # stamps tell no more
+    when = "right after" if later_s < SOON_S else about
+    claim = f"It came {when} `{name(command['command'])}` was typed."
     story.conclude("observation", claim, [command.line, fault])
+
+
+def _seconds_between(case: Case, command: Line, fault: Line) -> float:
+    """Return how long after a command a fault came, 0 where no clock tells it."""
+    if command.utc_ns:
+        return (fault.told_utc_ns - (command.last_utc_ns or command.utc_ns)) / 1e9
+    earlier = (x for x in reversed(case.lines) if x.seq < command.seq and x.boot == fault.boot)
+    stamps = (stamp for x in earlier if (stamp := kernel_s(readable(x.raw))) is not None)
+    since, at = next(stamps, None), kernel_s(readable(fault.raw))
+    return at - since if at is not None and since is not None else 0.0
 
 
 def tell_without_line(case: Case, story: Story) -> None:
@@ -127,7 +145,7 @@ def _starts(case: Case) -> list[Line]:
     """Return the first line with words of each start whose line before was read, too."""
     starts = []
     for at, (earlier, later) in enumerate(pairwise(case.lines), start=1):
-        if later.boot > earlier.boot and later.seq == earlier.seq + 1:
+        if later.boot > earlier.boot > 0 and later.seq == earlier.seq + 1:
             of_boot = (x for x in case.lines[at : at + 8] if x.boot == later.boot)
             if first := next((x for x in of_boot if readable(x.raw).strip()), None):
                 starts.append(first)
@@ -207,7 +225,15 @@ def _own_end(case: Case) -> int:
 def tell_register(story: Story, decoded: Decoded) -> None:
     """Tell what one register says."""
     story.mark(decoded.line)
-    story.conclude("inference", decoded.claim, [decoded.line], decoded=[decoded], knowledge=True)
+    pages = (page for page in (story.case.page, *story.case.pages.values()) if page)
+    cited = [page.id for page in pages if _speaks_of(page, decoded.name)][:1]
+    story.conclude("inference", decoded.claim, [decoded.line], decoded=[decoded], pages=cited)
+
+
+def _speaks_of(page: Page, register: str) -> bool:
+    causes = (text for c in page.causes for text in (c.text, c.check))
+    said = " ".join((page.title, page.body, *page.do, *page.never, *causes))
+    return re.search(rf"\b{re.escape(register)}(?:\b|_)", said, re.IGNORECASE) is not None
 
 
 def mark_command(case: Case, story: Story, command: Match) -> None:
@@ -227,6 +253,11 @@ def _who_typed(case: Case) -> str:
     if writer == "":
         return "who typed the command: the port had no writer attached through serialwatch"
     return f"whether the command was typed by {name(writer)}, who was attached as its writer"
+
+
+_ONLY_SHOWS = re.compile(
+    r"(?:sudo )?(?:logcat|dmesg|journalctl|logread|tail|less|more|watch|h?top|ps|uptime)\b"
+)
 
 
 def is_null(address: str) -> bool:

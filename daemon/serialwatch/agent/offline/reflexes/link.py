@@ -22,6 +22,9 @@ def tell_overrun(case: Case, story: Story) -> None:
     story.certainty = LIKELY
     if case.fault is not None:  # the board's own words
         lost = case.find(_OVERRUN)
+        if case.incident.count > 1:  # each line has a number of its own
+            story.headline = _OF_ONE_LINE.sub("", story.headline)
+            lost = None
         times = "once" if lost and lost["n"] == "1" else f"{lost['n']} times" if lost else ""
         count = f" {times}" if lost and lost["n"] else ""
         story.conclude(
@@ -118,6 +121,7 @@ MAX_PASTED = 6  # of them that are cited
 _TYPED = re.compile(  # a kernel's own line may stand behind a prompt
     r"(?:(?:\w[\w.-]*@)?[\w.~/:@-]{1,48} ?[#$>]|[#$>]|=>) +(?!\[ *\d+\.)\S"
 )
+_OF_ONE_LINE = re.compile(r" \(input overruns: \d+\)$")
 _OVERRUN = re.compile(r"(?P<n>\d+) input overrun|overrun", re.IGNORECASE)
 _HANDED_OVER = re.compile(
     r"Starting kernel \.\.\.|Jumping to \S+|Loading Ramdisk.*|Run \S+ as init process|DRAM:.*"

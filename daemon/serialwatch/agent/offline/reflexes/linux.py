@@ -272,8 +272,8 @@ _NOT_PERMITTED = re.compile(r"#PF: error_code\(0x[0-9a-f]+\) - permissions viola
 _COUNTER = re.compile(r": #\d+$")  # the number of the oops, where it is all that its line says
 _LATE = frozenset({"linux.serror"})  # come after the access that failed
 _WHERE = re.compile(
-    r"(?:\bpc : |\bPC is at |\bEIP: |\bRIP: [0-9a-f]{4}:|\bepc : )(?P<symbol>[A-Za-z_][\w.$]*)"
-    r"\+0x[0-9a-f]+/0x[0-9a-f]+(?: \[(?P<module>\w+)\])?"
+    r"(?:\bpc : |\bPC is at |\bEIP: |\bRIP: [0-9a-f]{4}:|\bepc +: (?:[0-9a-f]{8,16} )?)"
+    r"(?P<symbol>[A-Za-z_][\w.$]*)\+0x[0-9a-f]+/0x[0-9a-f]+(?: \[(?P<module>\w+)\])?"
 )
 _TASK = re.compile(r"CPU: (?P<cpu>\d+) (?:UID: \d+ )?PID: (?P<pid>\d+) Comm: (?P<comm>\S+)")
 _PANIC = re.compile(r"(?<!end )Kernel panic - not syncing:? ?(?P<why>.*)")
