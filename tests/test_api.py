@@ -106,7 +106,7 @@ async def test_incidents_are_filtered_and_carry_what_the_service_knows(tmp_path:
         ("?severity=bad", "severity must be one of note, warning, error, critical"),
         ("?state=bad", "state must be one of"),
         ("?since=yesterday", "since must be a time such as"),
-        ("?limit=0", "limit must be a whole number, not '0'"),
+        ("?limit=0", "limit must be a whole number from 1 to "),
         ("?limt=5", "unknown parameter 'limt'"),
     ],
 )

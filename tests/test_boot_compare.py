@@ -20,7 +20,7 @@ from serialwatch.agent.skills.results import error_code
 from serialwatch.agent.text.device_text import readable
 from serialwatch.agent.workers.direct import LineLog
 from serialwatch.bundled import bundled_dir
-from serialwatch.records import Boot, Marker, Ready
+from serialwatch.records import Boot, BootCause, Marker, Ready
 from serialwatch.store.boots import save_boot, save_marker, save_ready
 from serialwatch.store.incidents import save_change
 from skill_run import opened_database, opened_run, run_skill
@@ -48,14 +48,20 @@ class Board:
         self.firsts: dict[int, int] = {}
 
     def boots(
-        self, number: int, lines: Sequence[str], *, is_ready: bool = True, after_s: float = 0.1
+        self,
+        number: int,
+        lines: Sequence[str],
+        *,
+        is_ready: bool = True,
+        after_s: float = 0.1,
+        cause: BootCause = "power_on",
     ) -> None:
         first = self.log.next_seq
         self.firsts[number] = first
         at = START_NS + number * 60 * S
         self.log.boot(number)
         self.log.add(*lines, after_s=after_s)
-        boot = Boot("dut1", number, first, "linux", "power_on", "U-Boot SPL", 0, at)
+        boot = Boot("dut1", number, first, "linux", cause, "U-Boot SPL", 0, at)
         save_boot(self.db, boot)
         if is_ready:
             save_ready(self.db, Ready("dut1", self.log.next_seq - 1, number, 0, at + 8 * S))
@@ -95,6 +101,14 @@ async def test_a_prompt_behind_which_the_kernel_printed_is_still_that_prompt(boa
     answer = await board.compare(boot=2, base=1)
 
     assert answer["new"] == []
+
+
+async def test_a_boot_that_a_watchdog_ended_was_no_good_one(board: Board) -> None:
+    board.boots(1, GOOD)
+    board.boots(2, GOOD)
+    board.boots(3, GOOD, cause="watchdog")
+
+    assert (await board.compare(boot=3))["base"]["number"] == 1
 
 
 async def test_lines_that_swap_places_are_no_difference(board: Board) -> None:

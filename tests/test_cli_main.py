@@ -223,6 +223,40 @@ def test_a_socket_that_nobody_serves_any_more_does_not_hide_the_systems(
         assert find_daemon("named").path == Path("named")
 
 
+def test_who_comes_while_many_connect_waits_for_a_turn(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path / "own")
+    all_here = threading.Barrier(13)
+    got: list[object] = []
+
+    def ask() -> None:
+        all_here.wait(10)
+        try:
+            got.append(daemon.get("/healthz"))
+        except CliError as exc:
+            got.append(exc)
+
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(daemon.path))
+        server.listen(0)  # no room but for one
+        threads = [threading.Thread(target=ask) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        all_here.wait(10)
+        while len(got) < 12:
+            server.settimeout(0.2)
+            try:
+                conn, _ = server.accept()
+            except TimeoutError:
+                continue
+            with conn:
+                conn.recv(65536)
+                conn.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        for thread in threads:
+            thread.join()
+
+    assert got == [{}] * 12
+
+
 def listen_as_a_stranger(sock: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     """Listen as another user than the one whom the code under test takes itself for."""
     is_root = os.geteuid() == 0

@@ -624,6 +624,15 @@ def test_a_fault_that_a_restart_came_of_did_not_just_go_on() -> None:
     assert incident.outcome_seq == 4
 
 
+def test_a_start_that_tells_of_a_watchdog_is_the_outcome_of_that_very_fault() -> None:
+    incidents = Incidents(1)
+    incidents.found(boot(0, seq=10))
+    incidents.found(hit(0, "esp.rom_wdt_reset", seq=12, severity="error", boot=2))
+    incidents.found(ready(4, seq=20))
+
+    assert (only(incidents).outcome, only(incidents).outcome_seq) == ("rebooted", 10)
+
+
 def test_a_ready_marker_means_it_continued() -> None:
     incidents = Incidents(1)
     incidents.found(hit(0))

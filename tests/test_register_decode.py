@@ -10,7 +10,7 @@ import pytest
 
 from serialwatch.bundled import bundled_dir
 
-_SINCE = "and since then at most its software reset it"
+_SINCE = "and a crash or restart by software since then does not show"
 
 
 @pytest.fixture(scope="module")

@@ -40,6 +40,7 @@ def told(*lines: bytes) -> str:
         (b"logread", b"Tue Aug 12 16:40:43 2025 kern.crit kernel: [   12.345678] Oops"),
         (b"dmesg -T", b"[Tue Aug 12 16:40:43 2025] Oops"),
         (b"dmesg -e", b"[Apr16 15:34] Oops"),
+        (b"dmesg -e", b"[  +0,024018] Oops"),
     ],
 )
 def test_a_saved_log_that_was_asked_for_says_nothing_new(command: bytes, line: bytes) -> None:
@@ -52,6 +53,20 @@ def test_lines_of_a_logger_that_nobody_asked_for_are_news() -> None:
     assert not is_listed(LISTED, LISTED)
     assert not is_listed(b"hello", LISTED)
     assert not is_listed(b"# cat /var/log/messages", *[b"Oops"] * 5, LISTED)
+
+
+UNIT = b"Jun 22 03:58:12 board systemd[1]: foo.service: Failed with result 'exit-code'."
+
+
+def test_a_status_ends_with_some_lines_of_the_journal() -> None:
+    asked = b"root@board:~# systemctl status foo"
+    says = [b"     Active: failed (Result: exit-code)", *[b"      Tasks: 0"] * 8]
+
+    assert is_listed(asked, *says, UNIT)
+    assert is_listed(asked, *says, *[UNIT] * 10)
+    assert not is_listed(asked, *says, *[UNIT] * 11)
+    assert not is_listed(asked, *says, UNIT, b"root@board:~# ls", UNIT)
+    assert not is_listed(b"root@board:~# systemctl restart foo", *says, UNIT)
 
 
 @pytest.mark.parametrize("command", [b"tail -f /var/log/messages", b"journalctl -kf", b"dmesg -Tw"])

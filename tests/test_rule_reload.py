@@ -12,7 +12,7 @@ import pytest
 from bench_cable import Cable
 from running_daemon import RunningDaemon, running
 from serialwatch.config import Config
-from serialwatch.service.core import _made_for_good
+from serialwatch.service.garbage import made_for_good
 from serialwatch.service.rules import RuleBook
 from serialwatch.tomlfile import TomlError
 from serialwatch.triggers.database_cache import DatabaseCache
@@ -60,7 +60,7 @@ def test_no_garbage_is_looked_for_while_rules_are_loaded_for_good(book: RuleBook
 
     gc.callbacks.append(look)
     try:
-        with _made_for_good():
+        with made_for_good():
             book.compile(Config())
             kept = [[] for _ in range(gc.get_threshold()[0] * 2)]
         held = gc.get_freeze_count()

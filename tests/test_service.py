@@ -272,8 +272,11 @@ def test_sighup_takes_over_what_changed_and_leaves_other_ports_open(tmp_path: Pa
             cable.close()
 
 
-def test_sighup_with_a_bad_file_changes_nothing_and_says_so(cable: Cable, tmp_path: Path) -> None:
+def test_sighup_with_a_bad_file_changes_nothing_says_so_and_holds_up_nobody_while_it_is_read(
+    cable: Cable, tmp_path: Path
+) -> None:
     with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
+        good = daemon.config.read_text()
         daemon.config.write_text(daemon.config.read_text() + "nonsense = 1\n")
         daemon.signal(signal.SIGHUP)
         daemon.wait_for(lambda: "not reloaded: " in daemon.log(), "complaint")
@@ -282,6 +285,14 @@ def test_sighup_with_a_bad_file_changes_nothing_and_says_so(cable: Cable, tmp_pa
 
         assert "serialwatch.toml:" in daemon.log()
         assert "nonsense: unknown key" in daemon.log()
+
+        daemon.config.unlink()
+        os.mkfifo(daemon.config)
+        daemon.signal(signal.SIGHUP)
+        with daemon.config.open("w") as file:  # it is being read
+            assert [line["text"] for line in daemon.lines("dut1")] == ["still here"]
+            file.write(good)
+        daemon.wait_for(lambda: "configuration read again" in daemon.log(), "reload")
 
 
 def counted(daemon: RunningDaemon) -> float:

@@ -562,11 +562,14 @@ async def test_a_file_is_no_serial_device(tmp_path: Path) -> None:
     assert "not a serial device" in str(error)
 
 
-async def test_a_device_of_another_kind_is_not_even_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("path", ["/dev/null", "/dev/ptmx", "/dev/tty"])
+async def test_a_device_of_another_kind_is_not_even_opened(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     touched: list[object] = []
     _spy(monkeypatch, opening, "open_raw", lambda path, *_args: touched.append(path))
 
-    error = await refused("/dev/null")
+    error = await refused(path)
 
     assert error.kind == "broken"
     assert touched == []

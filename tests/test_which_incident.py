@@ -14,7 +14,6 @@ from bench_incident import incident_at
 from fake_core import Board, FakeCore
 from serialwatch.records import Incident, Report
 from serialwatch.store.incidents import save_change
-from serialwatch.wire import report_from_json
 from test_answering import answered, ask, refs
 
 MINUTE_NS = 60 * 10**9
@@ -144,8 +143,9 @@ async def test_a_reset_without_a_fault_is_not_told_as_a_fault_some_minutes_off(
     core: FakeCore,
 ) -> None:
     board = _Saved(core.state_dir)
-    core._db.execute("DELETE FROM hits WHERE incident_id IN (4, 5, 8)")
-    core._db.execute("DELETE FROM incidents WHERE id IN (4, 5, 8)")
+    with core._db.atomic():
+        for table, number in (("hits", "incident_id"), ("incidents", "id")):
+            core._db.execute(f"DELETE FROM {table} WHERE {number} IN (4, 5, 8)")
     starts = [line for line in board.lines if line.raw.startswith(b"== PumpCtl")]
     at = datetime.fromtimestamp(starts[1].utc_ns / 1e9, UTC)
     report = await told(core, f"why did dut1 reset at {at:%H:%M}?")

@@ -45,6 +45,7 @@ CLOSE_DRAIN_LIMIT_S = 1.0  # what write() has handed over may still leave, at 96
 
 _SECOND_READER = "ready, but nothing to read: second reader?"
 
+_NO_PORTS = {"5:0": "it is the terminal of who opens it", "5:2": "it makes new ptys"}
 _KINDS: dict[int, OpenProblem] = {
     errno.ENOENT: "absent",
     errno.ENODEV: "absent",
@@ -381,6 +382,9 @@ def _refuse_what_is_no_tty(device: str, path: str) -> None:
         problem = "open failed: not a serial device (a saved log is replay:FILE)"
         raise PortOpenError(device, "broken", problem)
     number = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
+    if number in _NO_PORTS:
+        problem = f"open failed: not a serial device: {_NO_PORTS[number]}"
+        raise PortOpenError(device, "broken", problem)
     subsystem = os.path.realpath(f"/sys/dev/char/{number}/subsystem")
     if os.path.exists(subsystem) and os.path.basename(subsystem) != "tty":  # ptys are not in there
         problem = f"open failed: not a serial device but one of {os.path.basename(subsystem)}"

@@ -84,8 +84,8 @@ _REASONS: dict[int, tuple[tuple[str, str, str], ...]] = {
 }
 _CAUSES_8266 = {  # a crash or a restart by software leaves 1 and 2 as they were
     0: "undefined",
-    1: "power was applied, and since then at most its software reset it",
-    2: "the reset pin was pulled, and since then at most its software reset it",
+    1: "power was applied, and a crash or restart by software since then does not show",
+    2: "the reset pin was pulled, and a crash or restart by software since then does not show",
     3: "software reset it",
     4: "the hardware watchdog reset it",
 }

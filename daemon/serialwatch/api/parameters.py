@@ -35,7 +35,9 @@ def whole(query: Mapping[str, str], name: str, least: int, most: int = 2**63) ->
     except ValueError:
         number = least - 1
     if not least <= number <= most:
-        raise BenchError("bad_request", f"{name} must be a whole number, not {query[name]!r}")
+        range_ = f" from {least} to {most}" if most < 2**63 else f" from {least} on" * (least >= 0)
+        message = f"{name} must be a whole number{range_}, not {query[name]!r}"
+        raise BenchError("bad_request", message)
     return number
 
 

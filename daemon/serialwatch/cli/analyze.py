@@ -86,7 +86,7 @@ class _Reader:
 )
 @click.option(
     "--line",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=0),
     default=0,
     show_default=False,
     metavar="N",

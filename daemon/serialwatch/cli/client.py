@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SYSTEM_SOCKET = Path("/run/serialwatch/serialwatch.sock")
 ANSWER_LIMIT_S = 30.0
+_TURN_S = 10  # to connect to a daemon to which many connect
 
 Parameters = Mapping[str, str | int | None]  # what is None is left out
 
@@ -133,8 +134,8 @@ class Daemon:
     def _open(self) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
+            _connect(sock, self.path)
             sock.settimeout(ANSWER_LIMIT_S)
-            sock.connect(str(self.path))
             self.check(sock)
         except OSError as exc:
             sock.close()
@@ -189,10 +190,19 @@ def _served_by(place: Path) -> int | None:
     """Return the uid of who listens there, None if nobody does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
-            probe.connect(str(place))
+            _connect(probe, place)
             return listener(probe)[1]
+        except BlockingIOError:
+            return os.geteuid()  # it takes nobody now; who it is can be asked when it does
         except OSError:
             return None
+
+
+def _connect(sock: socket.socket, path: Path) -> None:
+    """Connect, and wait for a turn while many do: with a timeout of Python's it would fail."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("2l", _TURN_S, 0))
+    sock.connect(str(path))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bytes(struct.calcsize("2l")))
 
 
 def _with(address: str, parameters: Parameters | None) -> str:
@@ -220,6 +230,8 @@ def _refused(text: bytes) -> CliError:
 
 
 def _not_there(path: Path, exc: OSError) -> CliError:
+    if isinstance(exc, BlockingIOError):
+        return CliError(f"{path}: the daemon takes no connection for {_TURN_S} s: it hangs")
     if not isinstance(exc, (PermissionError, FileNotFoundError, ConnectionRefusedError)):
         return CliError(f"{path}: no socket of a daemon: {exc.strerror or exc}")
     if isinstance(exc, PermissionError):

@@ -40,6 +40,11 @@ MAX_OPEN = 200  # unresolved incidents a port; then the oldest is resolved
 MAX_KEYS = 4096  # a port; then the key unseen for longest is forgotten
 MAX_HELD = 100  # vague matches a port that wait for a better one; then they count
 SWEEP_NS = 1 * S
+OWN_CAUSE_LINES = 16  # behind its banner a start tells what reset the board
+_RESETS = {  # by the cause of a start: how rules end that find where it is told
+    "watchdog": ("wdt_reset", "watchdog_report", "_wdt", "_watchdog"),
+    "brownout": (".brownout",),
+}
 _NO_CRASH = ("rate.", "link.")  # a panic long after one of these does not go on with it
 
 
@@ -76,6 +81,7 @@ class _Port:
     lines: int = 0
     line_ns: int = 0  # of the last line
     boot: int = 0  # the last one that began
+    start: Boot | None = None  # likewise
     current: OpenIncident | None = None  # not yet settled
     live: dict[int, OpenIncident] = field(default_factory=dict)  # unresolved, oldest first
     active: dict[int, OpenIncident] = field(default_factory=dict)  # of `live`: need the time
@@ -326,6 +332,7 @@ class Incidents:
         is_other_fault = live.add(hit)
         if not live.is_settled and (is_other_fault or live.firmware != port.firmware):
             self._refingerprint(live, port.firmware)
+        _take_restart(live, hit, port.start)
         port.active[live.id] = live
         self._remember(port, live, hit)
 
@@ -334,6 +341,7 @@ class Incidents:
         self._next_id += 1
         self._live[live.id] = port.live[live.id] = port.active[live.id] = port.current = live
         self._recognise(live)
+        _take_restart(live, hit, port.start)
         self._remember(port, live, hit)
         self._add_held(port, live)
         others = self._link(live)
@@ -387,7 +395,7 @@ class Incidents:
             live.end_block(end.trigger, end.last_seq, end.mono_ns)
 
     def _boot(self, port: _Port, boot: Boot) -> list[IncidentChange]:
-        port.boot = boot.number
+        port.boot, port.start = boot.number, boot
         changes = []
         for live in port.live.values():
             if not live.is_fresh_fault(boot.mono_ns):
@@ -547,6 +555,14 @@ class Incidents:
 
 def _is_primary(live: OpenIncident, hit: Hit) -> bool:
     return (live.primary.trigger, live.primary.key) == (hit.trigger, hit.key)
+
+
+def _take_restart(live: OpenIncident, hit: Hit, start: Boot | None) -> None:
+    """Take the start in which a board tells what reset it as the outcome of that fault."""
+    if start is None or not is_fault(hit) or not 0 <= hit.seq - start.seq <= OWN_CAUSE_LINES:
+        return
+    if start.cause in _RESETS and hit.trigger.endswith(_RESETS[start.cause]):
+        live.decide("rebooted", start.cause, start.seq)
 
 
 def _is_near(better: Hit, better_lines: int, hit: Hit, lines: int) -> bool:

@@ -7,7 +7,7 @@ import contextlib
 import gc
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -31,8 +31,10 @@ from serialwatch.service.agent_link import AgentHungError
 from serialwatch.service.approvals import Approvals
 from serialwatch.service.beats import Beats, Threads
 from serialwatch.service.bench import ServiceBench
+from serialwatch.service.config_reading import read_again
 from serialwatch.service.discovery import Discovery
 from serialwatch.service.faults import Faults
+from serialwatch.service.garbage import made_for_good
 from serialwatch.service.host import HostWatch
 from serialwatch.service.loans import Loans
 from serialwatch.service.look_up import look_up
@@ -305,7 +307,7 @@ class Service:
             for name in self._config.port.keys() - before.port.keys():
                 self._metrics.port_added(name)
                 self._ports.add(self._config.port[name], tasks)
-        with _made_for_good():
+        with made_for_good():
             compiling = self._in_compiler(partial(self._rules.compile, self._config))
             try:
                 await self._db.opened()
@@ -480,30 +482,35 @@ class Service:
         while True:
             await self._reload_wanted.wait()
             self._reload_wanted.clear()
-            async with self._reloading:
-                systemd.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
-                await self._reload(tasks)
-                systemd.notify("READY=1")
+            systemd.notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+            await self._reload(tasks)
+            systemd.notify("READY=1")
 
     async def _reload(self, tasks: asyncio.TaskGroup) -> None:
         try:
-            config = await self._in_renderer(self._load)
+            config = await read_again(self._load, self._tell_not_reloaded)
             if not config.port and not config.discover:  # a file that is being written, perhaps
                 raise TomlError(["no port to watch is left"])
-            compiled = await self._in_compiler(partial(self._rules.compile, config))
-            if compiled.port_problems:
-                raise TomlError(list(compiled.port_problems))
+            async with self._reloading:
+                await self._take_over(config, tasks)
         except TomlError as exc:
-            for problem in exc.problems:
-                log.error("not reloaded: %s", problem)
-            self._problems["config"] = f"configuration not reloaded: {exc.problems[0]}"
-            self._metrics.config_reload_good.set(0)
-        else:
-            extended = self._discovery.extended(config)
-            await self._apply(extended, compiled.matcher, tasks, "configuration read again")
-            self._problems.pop("config", None)
-            self._tell_left_out(compiled.problems)
-            self._metrics.config_reload_good.set(not compiled.problems)
+            self._tell_not_reloaded(exc.problems)
+
+    def _tell_not_reloaded(self, problems: Sequence[str]) -> None:
+        for problem in problems:
+            log.error("not reloaded: %s", problem)
+        self._problems["config"] = f"configuration not reloaded: {problems[0]}"
+        self._metrics.config_reload_good.set(0)
+
+    async def _take_over(self, config: Config, tasks: asyncio.TaskGroup) -> None:
+        compiled = await self._in_compiler(partial(self._rules.compile, config))
+        if compiled.port_problems:
+            raise TomlError(list(compiled.port_problems))
+        extended = self._discovery.extended(config)
+        await self._apply(extended, compiled.matcher, tasks, "configuration read again")
+        self._problems.pop("config", None)
+        self._tell_left_out(compiled.problems)
+        self._metrics.config_reload_good.set(not compiled.problems)
 
     async def _discover(self, tasks: asyncio.TaskGroup) -> None:
         """Open adapters that come and that `[discover]` covers."""
@@ -679,17 +686,3 @@ class Service:
 
     async def _clean_answers(self) -> None:
         await self._db.run(partial(prune_answers, now_utc_ns=time.time_ns()))
-
-
-@contextlib.contextmanager
-def _made_for_good() -> Iterator[None]:
-    """Take what is made meanwhile, rules and libraries, as staying for good.
-
-    Looking through it for garbage, even once, holds up the loop and the log for 50 ms.
-    """
-    gc.disable()
-    try:
-        yield
-        gc.freeze()
-    finally:
-        gc.enable()

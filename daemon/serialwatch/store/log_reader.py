@@ -105,12 +105,12 @@ class PortLog:
     def _looked_at(self, known: Mapping[str, SavedFile]) -> list[SavedFile]:
         """Return the files that may have grown, those that are as they were as they are known."""
         files: list[SavedFile] = []
+        folder = os.fspath(self.folder)
         for _, name in self._growing:
-            path = self.folder / name
             try:
                 # The index first: it is written after the bytes.
-                index_bytes = _size(f"{path.parent}/{path.stem}.idx")
-                log_bytes = os.stat(path).st_size
+                index_bytes = _size(f"{folder}/{name.removesuffix('.log')}.idx")
+                log_bytes = os.stat(f"{folder}/{name}").st_size
             except FileNotFoundError:
                 continue
             if not log_bytes:
@@ -118,7 +118,7 @@ class PortLog:
             file = known.get(name)
             if file is None or (file.log_bytes, file.index_bytes) != (log_bytes, index_bytes):
                 earlier = file
-                file = SavedFile(path, self.port, log_bytes, index_bytes)
+                file = SavedFile(self.folder / name, self.port, log_bytes, index_bytes)
                 if earlier is not None:
                     file.goes_on_from(earlier)
             files.append(file)

@@ -21,7 +21,7 @@ _MONTH_DAY = rb"[A-Z][a-z][a-z] [ \d]\d " + _CLOCK
 _UNIX = rb"[\[(]?1\d{9}\.\d{1,9}[\])]? "
 _LEVEL = rb"(?:<\d{1,3}>)?"
 _SENDER = rb"(?P<sender>[\w.-]+ [^ :\n]+: )"
-_SENDER_ALONE = re.compile(rb"[\w.-]+ (?!kernel)[^ :\[\n]+: ")  # without the number of a process
+_SENDER_ALONE = re.compile(rb"[\w.-]{1,64} (?!kernel)[^ :\[\n]{1,64}: ")  # no process number
 # The halves of a line have one of the same form each; `loose`: its numbers may get longer.
 _FORMS = tuple(
     map(

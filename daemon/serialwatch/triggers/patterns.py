@@ -336,7 +336,9 @@ _MOST_PREFIXES = 5
 _CLOCK = rb"\d\d:\d\d:\d\d(?:[.,:]\d{1,9})?"
 _DATE = rb"\d{4}[-/.]\d\d[-/.]\d\d"
 _ZONE = rb"(?:Z|[+-]\d\d:?\d\d)"
-_SYSLOG = rb"(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} +\d{1,2} " + _CLOCK
+# A month of any language: `Jul`, `lug`, `févr.`
+_MONTH = rb"(?:[A-Z][a-z]{2}|[A-Za-z\x80-\xff]{3,6}\.?)"
+_SYSLOG = rb"(?:[A-Z][a-z]{2} )?" + _MONTH + rb" +\d{1,2} " + _CLOCK
 # Host, program (BusyBox: and level); or the message begins so.
 _SENDER = rb"( [\w.()-]+ (?:[a-z]+\d?\.[a-z]+ )?[\w./@-]+(?:\[\d+\])?:)"
 _RFC_5424 = (
@@ -355,7 +357,7 @@ _PROMPT = (
 )
 _PREFIXES = (
     # kernel, U-Boot, grabserial; dmesg -d, journalctl -o short-delta
-    rb"\[ *\+?\d+\.\d*(?: \d+\.\d+| +(?:< *\d+\.\d+[ *]?>)?)?\]" + _SENDER + rb"?",
+    rb"\[ *(?:\+?\d+\.|\+\d+,)\d*(?: \d+\.\d+| +(?:< *\d+\.\d+[ *]?>)?)?\]" + _SENDER + rb"?",
     rb"\[ *[TC]\d+\]",  # CONFIG_PRINTK_CALLER
     rb"\[ *\d+\.\d+ / [\d-]+ [\d:.]+\]",  # Android kernels: two clocks
     rb"\[[A-Z][a-z]{2} ?\d{1,2} \d\d:\d\d(?::\d\d)?\]",  # dmesg -e

@@ -15,6 +15,8 @@ _MOST_BACK = 2000  # lines of a listing that are looked at; more are not kept an
 _PAIRS = 3  # before a doubled line, whose console then doubles all lines,
 _FEW_PAIRS = 2  # or perhaps does,
 _PAIR_LINES = 16  # so far back
+_STATUS_LINES = 10  # of the journal that a status shows, below
+_STATUS_OTHERS = 16  # such as `Active: …` and the processes
 _OTHERS = 4  # lines in a row that a listing may hold, or that stand before it, of another form
 _HOSTS_STAMP = rb"(?:\[(?:tio )?[\d:. TZ-]{8,32}\] )?(?:<\d{1,3}>)?"
 _SENDER = rb"(?:[\w.-]+ )?[\w./()-]+(?:\[\d+\])?: "
@@ -28,11 +30,12 @@ _LISTED = re.compile(
     + _SENDER
     # dmesg -T, dmesg -e
     + rb"|\[(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}|[A-Z][a-z]{2} ?\d\d? "
-    rb"\d\d:\d\d|  \+\d+\.\d{6})\] )"
+    rb"\d\d:\d\d|  \+\d+[.,]\d{6})\] )"
 )
 _ASKS = re.compile(
     rb"\b(?:dmesg|logread|journalctl|syslog|messages|kern\.log|kernel\.log|debug\.log)\b"
 )
+_SHOWS_STATUS = re.compile(rb"^([^\n]{0,80}?[#$>]) ?(?:sudo )?systemctl\b[^|\n]{0,80}? status\b")
 _FOLLOWS = re.compile(rb"\btail +-\w*[fF]| -\w*[fwW]\w*\b|--follow")
 
 
@@ -56,9 +59,22 @@ class Replays:
         """
         if not _LISTED.match(line):
             return False
+        if self._is_of_status(offset):
+            return True
         self._was_asked_for = self._is_asked_for(seq, offset)
         self._seq = seq
         return self._was_asked_for
+
+    def _is_of_status(self, offset: int) -> bool:
+        """Tell whether it is of the few lines of the journal that `systemctl status` ends with."""
+        before = self._recent.lines_before(offset, _STATUS_OTHERS + _STATUS_LINES)
+        for at in range(len(before) - 1, -1, -1):
+            if asked := _SHOWS_STATUS.match(before[at]):
+                below = before[at + 1 :]
+                listed = sum(map(is_of_listing, below))
+                is_over = any(line.startswith(asked[1]) for line in below)
+                return listed < _STATUS_LINES and not is_over
+        return False
 
     def _is_asked_for(self, seq: int, offset: int) -> bool:
         back = min(seq - self._seq, _MOST_BACK)

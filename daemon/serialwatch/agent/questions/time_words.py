@@ -68,7 +68,7 @@ def find_span(text: str, now: datetime) -> Found | None:
             words = found.group().strip(" ,")
             if since >= now:
                 continue
-            at = since + (until - since) / 2
+            at: datetime | None = since + (until - since) / 2
             if made not in _MOMENTS or until - since > 2 * ABOUT_HOUR or _OPEN.match(words):
                 at = None
             until = max(min(until, now), since + timedelta(seconds=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -31,6 +32,8 @@ ROLE = "log-detective"
 NO_PAGES: Mapping[str, str] = {}
 
 # Of a result's metadata: what the model is shown, and that it came late.
+_NO_BOOT_YET = re.compile(r"(?:, then| and) (?:halted|silent|announced a reset)$")
+_REF_AT_END = re.compile(r": \[[^\s\[\]]+:L\d+\](?=\.?$)")  # all that is left of a quotation
 _TOLD = ("summary", "error", "need", "remembered", "late")
 
 RoundKind = Literal["act", "nudge", "repair", "draft", "redraft"]
@@ -160,8 +163,13 @@ def memory_of(
     own = [c for c in report.conclusions if not remembered & set(c.results)]
     best = next((c for c in own if c.kind == "cause"), None)
     best = best or next(iter(own), None)
+    if incident.trigger == "link.silence" and report.verdict == "inconclusive":
+        best = None  # that a line was the last one tells nothing the next time
     claim = without_quotes(best.claim, lines, pages) if best else "The log did not tell why."
-    title = title_from(report.title, lines, pages, MAX_TITLE) or incident.trigger
+    claim = _REF_AT_END.sub("", claim)
+    # The next boot may come later: what is remembered would say for ever that there was none.
+    title = title_from(_NO_BOOT_YET.sub("", report.title), lines, pages, MAX_TITLE)
+    title = title or incident.trigger
     if has_instruction(title):
         title = incident.trigger
     if has_instruction(claim):

@@ -112,7 +112,8 @@ class PortLosses:
         loss = self._loss
         if not loss or not self._vanished or mono_ns - loss.mono_ns < self._vanished.gone_s * S:
             return None
-        return self._gone(loss, mono_ns, "and has not come back")
+        gone_s = (mono_ns - loss.mono_ns) / S
+        return self._gone(loss, mono_ns, f"and was not back {duration(gone_s)} later")
 
     def _back(self, mono_ns: int) -> Fault | None:
         if not self._loss:

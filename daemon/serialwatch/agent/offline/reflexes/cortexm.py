@@ -57,7 +57,7 @@ def tell_zephyr(case: Case, story: Story) -> None:
     else:
         story.headline = f"{system}: {what}"
         if system == "Zephyr" and kind is None and not reason:
-            story.headline = f"{system}: {_after(case.incident.title)}"
+            story.headline = f"{system}: {_after(case.incident.title).removeprefix('Zephyr ')}"
         if register is not None and kind is None:
             short = _plain(register.meaning).partition(";")[0].rstrip(".")
             story.headline = f"{system}: {short}"
