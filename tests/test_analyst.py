@@ -328,6 +328,7 @@ async def test_a_rule_that_nobody_thought_about_gets_a_report_too() -> None:
         ("./flash --fast", 9, ["It came 9 s after `./flash --fast` was typed."]),
         ("./flash --fast", 400, []),
         ("logcat -v threadtime &", 0.5, []),
+        ("tail /dev/zero", 0.5, ["It came right after `tail /dev/zero` was typed."]),
     ],
 )
 @pytest.mark.parametrize("is_saved", [False, True])

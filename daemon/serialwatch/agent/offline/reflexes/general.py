@@ -255,8 +255,8 @@ def _who_typed(case: Case) -> str:
     return f"whether the command was typed by {name(writer)}, who was attached as its writer"
 
 
-_ONLY_SHOWS = re.compile(
-    r"(?:sudo )?(?:logcat|dmesg|journalctl|logread|tail|less|more|watch|h?top|ps|uptime)\b"
+_ONLY_SHOWS = re.compile(  # unless what it reads is a device or a driver
+    r"(?![^\n]* /(?:dev|proc|sys)/)(?:sudo )?(?:logcat|dmesg|journalctl|logread|tail|less|more|watch|h?top|ps|uptime)\b"
 )
 
 
