@@ -12,4 +12,6 @@ trap 'rm -rf "$away"' EXIT
 (cd "$away" && PATH="$away/venv/bin:$PATH" serialwatch demo --once)
 (cd "$top" && "$away/venv/bin/pip" install --quiet --disable-pip-version-check --group dev)
 cp -r "$top/tests" "$top/pyproject.toml" "$away/"
-cd "$away" && PATH="$away/venv/bin:$PATH" "$away/venv/bin/pytest" -n 2 --dist loadfile
+# Of thousands of damaged logs each is read as in the checkout: that is not tried twice.
+cd "$away" && PATH="$away/venv/bin:$PATH" "$away/venv/bin/pytest" -n 2 --dist loadfile \
+	--ignore tests/test_disguises.py
