@@ -256,7 +256,8 @@ def _who_typed(case: Case) -> str:
 
 
 _ONLY_SHOWS = re.compile(  # unless what it reads is a device or a driver
-    r"(?![^\n]* /(?:dev|proc|sys)/)(?:sudo )?(?:logcat|dmesg|journalctl|logread|tail|less|more|watch|h?top|ps|uptime)\b"
+    r"(?![^\n]* /(?:dev|proc|sys)/)(?:sudo )?"
+    r"(?:logcat|dmesg|journalctl|logread|tail|less|more|watch|h?top|ps|uptime)\b"
 )
 
 
