@@ -218,7 +218,8 @@ class Approvals:
                 grant.problem = why
                 return {"refused": why}
             step = grant.step()
-            stood = re.split(rb"[\r\n]", self._bench.recent(row.port).rstrip(b"\r"))[-1]
+            recent = self._bench.recent(row.port)
+            stood = recent[max(recent.rfind(b"\n"), recent.rfind(b"\r")) + 1 :]
             try:
                 told = await self._do(row, step, who) | {"before_text": readable(stood)}
             except BenchError as exc:

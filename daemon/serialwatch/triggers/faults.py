@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -159,9 +159,9 @@ class Faults:
         while noted[0][0] < oldest:
             noted.popleft()
 
-    def _remember(self, patterns: Iterable[int], seq: int) -> None:
+    def _remember(self, patterns: Collection[int], seq: int) -> None:
         """Note where patterns were seen that rules ask for."""
-        if self._noted:
+        if patterns and self._noted:  # these came before
             self._read_noted()
         for number in patterns:
             if number in self._seen:
