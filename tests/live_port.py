@@ -53,7 +53,7 @@ class LivePort:
         pass
 
     def on_lines(self, reader: Reader, lines: Lines) -> None:
-        self._tell(self._watch.fed(lines))
+        self._tell(self._watch.fed(lines, may_wait=True))
         self._made.lines(NAME, lines.count, lines.mono_ns)
 
     def on_partial(self, reader: Reader, seq: int, text: bytes, mono_ns: int, utc_ns: int) -> None:

@@ -4,13 +4,14 @@ import random
 
 import pytest
 
-from serialwatch.triggers.view import strip_escapes
+from serialwatch.triggers.view import Stripper, strip_escapes
 
 
 def test_clean_text_is_handed_on_as_it_is() -> None:
     text = b"[    1.000000] plain text, a tab\t, a caret ^ and a class [^a]\r\r\n"
 
     assert strip_escapes(text) is text
+    assert Stripper()(text) is text
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,11 @@ def test_clean_text_is_handed_on_as_it_is() -> None:
     ],
 )
 def test_escapes_and_controls_are_gone(raw: bytes, view: bytes) -> None:
+    strip = Stripper()
+
     assert strip_escapes(raw) == view
+    assert strip(raw) == view
+    assert strip(b"clean\n") == b"clean\n"
 
 
 @pytest.mark.parametrize(
@@ -52,12 +57,13 @@ def test_an_escape_cut_by_a_line_end_takes_nothing_of_the_next_line() -> None:
 
 
 def test_lines_and_carriage_returns_are_kept_whatever_the_bytes() -> None:
-    rng = random.Random(3)
+    rng, strip = random.Random(3), Stripper()
     odd = b"\x1b\x1b[]PX^_;0m\x07\\\x00\x08ab^[\r\n\n"
     for _ in range(3000):
         raw = bytes(rng.choice(odd) for _ in range(rng.randint(0, 40)))
         view = strip_escapes(raw)
 
+        assert strip(raw) == view
         assert view.count(b"\n") == raw.count(b"\n")
         assert view.count(b"\r") == raw.count(b"\r")
         assert not set(view) & (set(range(32)) - {9, 10, 13})

@@ -73,12 +73,14 @@ class Faults:
         self._next_queue_id += 1
         return self._next_queue_id - 1
 
-    def lines(self, lines: Lines, port: str, findings: Iterable[Finding]) -> None:
-        """Take a block of lines that was searched, and what was found in it."""
+    def lines(
+        self, lines: Lines, port: str, findings: Iterable[Finding], searched_seq: int
+    ) -> None:
+        """Take a block of lines, and what was found in those up to `searched_seq`."""
         self.incidents.lines(port, lines.count, lines.mono_ns)
         self.found(findings)
         # Only now: stored with the first finding, it would hide the others from a restart.
-        self.searched[port] = lines.first_seq + lines.count - 1
+        self.searched[port] = searched_seq
 
     def found(self, findings: Iterable[Finding]) -> None:
         """Take what a trigger found."""

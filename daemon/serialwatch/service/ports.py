@@ -401,9 +401,10 @@ class Ports:
                 await asyncio.sleep(0)
 
     def _search(self, port: BenchPort, watch: PortWatch, lines: Lines) -> None:
-        findings = watch.fed(lines)
-        self._note_boots(port, findings)
-        self._faults.lines(lines, port.config.name, findings)
+        findings = watch.fed(lines, may_wait=True)
+        if findings:
+            self._note_boots(port, findings)
+        self._faults.lines(lines, port.config.name, findings, watch.judged_seq)
 
     def _found(self, port: BenchPort, findings: Sequence[Finding]) -> None:
         if findings:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+from serialwatch.lines import count_lines
 from serialwatch.triggers.matcher import Matcher, end_of
-from serialwatch.triggers.view import strip_escapes
 
 
 class MatcherAhead(Matcher):
@@ -18,8 +18,7 @@ class MatcherAhead(Matcher):
     def __init__(self, matcher: Matcher) -> None:
         self.__dict__.update(matcher.__dict__)  # rules and tables are the same
         self._scans = matcher
-        self._idle = matcher.idle
-        self._back, self._on = matcher.asked_back, matcher.asked_on
+        self._on = matcher.asked_on
         self._calm_lines = 0  # since something was found that acts
         self.view = b""  # the newest text without escapes
         self._at = 0  # where the next piece starts in it
@@ -28,17 +27,16 @@ class MatcherAhead(Matcher):
 
     def look(self, text: bytes) -> list[tuple[int, int]]:
         """Scan the next complete lines; return the matches that matter."""
-        self.view = view = strip_escapes(text)
+        self.view = view = self._scans.strip(text)
         self._at = self._next = 0
         hits = sorted(self._scans.scan(view), key=end_of)
-        if any(number not in self._idle for number, _ in hits):
+        if not self._scans.is_idle(hits):
             self._calm_lines = 0
         else:
             if hits and self._calm_lines > self._on:
-                start = _start_of_last(view, self._back)
-                hits = [hit for hit in hits if hit[1] > start]
+                hits = self._scans.latest(view, hits)
             if self._calm_lines <= self._on:
-                self._calm_lines += view.count(b"\n")
+                self._calm_lines += count_lines(view)
         self._ahead = hits
         return hits
 
@@ -52,13 +50,3 @@ class MatcherAhead(Matcher):
         self._next = behind = bisect_right(self._ahead, end, first, key=end_of)
         found = self._ahead[first:behind]
         return [(pattern, at - start) for pattern, at in found] if start else found
-
-
-def _start_of_last(text: bytes, lines: int) -> int:
-    """Return where the last so many lines of a text start."""
-    end = len(text)
-    for _ in range(lines + 1):
-        end = text.rfind(b"\n", 0, end)
-        if end < 0:
-            return 0
-    return end + 1

@@ -19,8 +19,9 @@ from serialwatch.triggers.reading import Readings
 from serialwatch.triggers.ruleset import LineDetector, Rule, RuleSet
 from serialwatch.triggers.seams import MOST_PIECES, torn_of
 from serialwatch.triggers.uses import RulePatterns, Uses
+from serialwatch.triggers.view import Stripper
 
-end_of = itemgetter(1)  # of a match, as `scan` returns it
+pattern_of, end_of = itemgetter(0), itemgetter(1)  # of a match, as `scan` returns it
 
 
 class Matcher:
@@ -48,9 +49,10 @@ class Matcher:
         self.uses = _uses(ruleset, self.patterns, ids)
         self.torn = torn_of(self.uses, ruleset.ignores)
         self.detectors = frozenset(detector.id for detector in ruleset.detectors)
-        self.only_remembered = frozenset(
-            number for number, use in enumerate(self.uses) if use.is_only_remembered
-        ) - set(self.ready.values())
+        self.only_remembered = self.idle & {
+            number for number, use in enumerate(self.uses) if use.is_remembered
+        }
+        self.strip = Stripper()
         self.readings = Readings()
         self._read = _read_in_lines(ruleset, self.patterns)
         for pattern, _ in self._read:
@@ -67,7 +69,8 @@ class Matcher:
     @cached_property
     def idle(self) -> frozenset[int]:
         """Return the patterns that mean nothing where nothing else was found."""
-        return frozenset(number for number, use in enumerate(self.uses) if not use.acts)
+        idle = frozenset(number for number, use in enumerate(self.uses) if not use.acts)
+        return idle - frozenset(self.ready.values())
 
     @cached_property
     def reach(self) -> int:
@@ -88,6 +91,18 @@ class Matcher:
     def asked_on(self) -> int:
         """Return how many lines they look on."""
         return max(map(_on, self.ruleset.rules), default=0)
+
+    def is_idle(self, hits: Iterable[tuple[int, int]]) -> bool:
+        """Tell whether these matches mean nothing unless something else is found."""
+        return self.idle.issuperset(map(pattern_of, hits))
+
+    def latest(self, view: bytes, hits: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return the matches in the last lines of a view, which rules may look back to."""
+        lines = self.reach + 1
+        parts = view.rsplit(b"\n", lines)
+        if len(parts) <= lines:
+            return list(hits)
+        return [hit for hit in hits if hit[1] > len(parts[0])]
 
     def given_up(self) -> Iterator[str]:
         """Return which patterns took `re` so long that they are left out now, and whose."""

@@ -203,6 +203,11 @@ class Seams:
         kept, self._kept = self._kept, None
         return kept
 
+    @property
+    def has_kept(self) -> bool:
+        """Tell whether a line is kept."""
+        return self._kept is not None
+
     def keeps(self, mono_ns: int) -> bool:
         """Tell whether a line is kept for which it is not too late yet to go on."""
         return self._kept is not None and mono_ns - self._kept.lines.mono_ns < self._goes_on_ns

@@ -59,8 +59,3 @@ class Uses:
             or self.shutdowns
             or self.detectors
         )
-
-    @property
-    def is_only_remembered(self) -> bool:
-        """Tell whether that is all: such a line says nothing by itself."""
-        return self.is_remembered and not self.acts

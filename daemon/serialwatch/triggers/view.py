@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from functools import cache
+
+import hyperscan as hs
 
 # Everything below space but TAB, CR and LF, and DEL.
 _CONTROLS = bytes([*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F])
@@ -32,3 +35,33 @@ def strip_escapes(text: bytes) -> bytes:
     ):
         return text
     return _ESCAPE.sub(b"", text.translate(None, _NO_PART_OF_AN_ESCAPE))
+
+
+class Stripper:
+    """Strips escapes, for one thread; where there are none in a third of the time."""
+
+    def __init__(self) -> None:
+        self._controls = _find_controls()
+        self._scratch = hs.Scratch(self._controls)
+        self._has_found = False
+        self._handler = self._found  # Hyperscan's binding keeps no reference
+
+    def __call__(self, text: bytes) -> bytes:
+        """Return `strip_escapes(text)`."""
+        self._controls.scan(text, match_event_handler=self._handler, scratch=self._scratch)
+        if self._has_found or b"^" in text:
+            self._has_found = False
+            return strip_escapes(text)
+        return text
+
+    def _found(self, _id: int, _start: int, _end: int, _flags: int, _context: object) -> None:
+        self._has_found = True
+
+
+@cache
+def _find_controls() -> hs.Database:
+    """Return what finds the first control character: it looks at 16 bytes and more at once."""
+    any_of_them = b"[" + b"".join(b"\\x%02x" % each for each in _CONTROLS) + b"]"
+    database = hs.Database(mode=hs.HS_MODE_BLOCK)
+    database.compile(expressions=[any_of_them], ids=[0], elements=1, flags=[hs.HS_FLAG_SINGLEMATCH])
+    return database

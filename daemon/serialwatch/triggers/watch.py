@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, pairwise
 
+from serialwatch.lines import count_lines
 from serialwatch.records import Boot, Finding, Hit, Lines, PortState, Ready
 from serialwatch.titles import normalise, readable
 from serialwatch.triggers.boots import Banner, Boots, Start
@@ -28,6 +29,7 @@ from serialwatch.triggers.replays import Copied, Replays, copied, is_of_listing,
 from serialwatch.triggers.ruleset import Shutdown
 from serialwatch.triggers.seams import Joint, Piece, Seams
 from serialwatch.triggers.typed import Typed
+from serialwatch.triggers.unjudged import Scanned, Unjudged
 from serialwatch.triggers.uses import Uses
 from serialwatch.triggers.view import strip_escapes
 
@@ -82,6 +84,7 @@ class PortWatch:
         self._recent = Recent()
         self._replays = Replays(self._recent)
         self._seams = Seams(matcher.torn, is_saved=self._options.is_saved)
+        self._unjudged = Unjudged()
         self._typed = Typed()
         self._rates = LineRates()
         self._out: list[Finding] = []
@@ -109,6 +112,11 @@ class PortWatch:
         return self._boots.number
 
     @property
+    def judged_seq(self) -> int:
+        """Return the last line that does not wait to be judged."""
+        return self._last.seq
+
+    @property
     def ecosystems(self) -> frozenset[str]:
         """Return what the port's banners have shown it to run."""
         return frozenset(self._ecosystems)
@@ -118,13 +126,42 @@ class PortWatch:
         """Return the newest reading of each gauge that the rules define, by its name."""
         return self._detectors.gauges
 
-    def fed(self, lines: Lines, begun_ns: int | None = None) -> list[Finding]:
-        """Take complete lines; `begun_ns`: when the first of them came, if that is earlier."""
-        self._begun_ns = lines.mono_ns if begun_ns is None else begun_ns
-        view = strip_escapes(lines.text)
-        for piece in self._seams.pieces(lines, view, self._matcher.scan(view)):
-            self._feed(piece)
+    def fed(
+        self, lines: Lines, begun_ns: int | None = None, *, may_wait: bool = False
+    ) -> list[Finding]:
+        """Take complete lines; `begun_ns`: when the first of them came, if that is earlier.
+
+        If they `may_wait`, those in which no rule hits are judged with what comes next, or at the
+        next tick: on a busy port most of the work is the same for a few lines and for many.
+        """
+        view = self._matcher.strip(lines.text)
+        hits = self._matcher.scan(view)
+        unjudged = self._unjudged
+        if not unjudged.is_joined_by(lines.mono_ns):
+            self._catch_up()
+        begun_ns = lines.mono_ns if begun_ns is None else begun_ns
+        unjudged.add(Scanned(lines, begun_ns, view, hits))
+        if may_wait and not unjudged.is_full and self._may_wait(lines, hits):
+            return []
+        self._catch_up()
         return self._told()
+
+    def _may_wait(self, lines: Lines, hits: list[tuple[int, int]]) -> bool:
+        """Tell whether new lines say nothing, and nothing waits for them."""
+        if self._held or self._partial or self._seams.has_kept or self._faults.is_waiting:
+            return False
+        if hits and not self._matcher.is_idle(hits):
+            return False
+        return self._faults.deadline >= lines.first_seq + lines.count
+
+    def _catch_up(self) -> None:
+        """Judge the lines that wait."""
+        if not self._unjudged:
+            return
+        part = self._unjudged.take()
+        self._begun_ns = part.begun_ns
+        for piece in self._seams.pieces(part.lines, part.view, part.hits):
+            self._feed(piece)
 
     def _feed(self, piece: Piece) -> None:
         """Judge lines; `piece.behind` is the line after them, as far as it matters."""
@@ -144,6 +181,8 @@ class PortWatch:
         self._partial = None
         self._is_at_prompt = False
         joints = self._seams.fed(view, self._matcher.scan, lines.text)
+        if hits and not joints and self._nobody_asks(hits):
+            hits = self._matcher.latest(view, hits)
         if hits or joints:
             self._judge(lines, view, hits, joints)
         if not self._detectors.is_plain(lines.text, view):
@@ -156,8 +195,13 @@ class PortWatch:
         if self._held:
             self._tell_start_if_due(self._last.seq)
 
+    def _nobody_asks(self, hits: list[tuple[int, int]]) -> bool:
+        """Tell whether no rule asks for what was found, and only one that hits later may."""
+        return not self._faults.is_waiting and self._matcher.is_idle(hits)
+
     def _let_go(self) -> None:
-        """Judge the line that was kept back: what follows now does not belong to it."""
+        """Judge what waits, and a line that was kept back: what follows now is not its rest."""
+        self._catch_up()
         if piece := self._seams.let_go():
             self._feed(piece)
 
@@ -175,8 +219,9 @@ class PortWatch:
 
     def tick(self, mono_ns: int, utc_ns: int) -> list[Finding]:
         """Let time pass; call it some 20 times a second."""
+        self._catch_up()
         if self._seams.keeps(mono_ns):
-            return []
+            return self._told()
         self._let_go()
         self._settle(mono_ns)
         if second := self._rates.tick(mono_ns):
@@ -201,6 +246,7 @@ class PortWatch:
 
     def marked(self, kind: str, mono_ns: int) -> None:
         """Note a marker: after a flash, a reset or a note restarts and noise are wanted."""
+        self._catch_up()
         if kind == "open":
             self.opened(mono_ns)
         elif until_ns := self._detectors.marked(kind, mono_ns):
@@ -208,6 +254,7 @@ class PortWatch:
 
     def opened(self, mono_ns: int) -> None:
         """Note that the port was opened; that alone resets many boards."""
+        self._catch_up()
         self._boots.opened(mono_ns)
         self._detectors.opened(mono_ns)
 
@@ -249,6 +296,7 @@ class PortWatch:
 
     def read_by(self, others: str, mono_ns: int, utc_ns: int) -> list[Finding]:
         """Take that other programs, by name, have the open port open too."""
+        self._catch_up()
         seq = self._last.seq
         self._detected(self._detectors.read_by(others, seq), Moment(seq, mono_ns, utc_ns))
         return self._told()
@@ -262,6 +310,7 @@ class PortWatch:
 
     def counters(self, counters: Counters, mono_ns: int, utc_ns: int) -> list[Finding]:
         """Take the UART's error counters, about once a second."""
+        self._catch_up()
         self._detected(self._detectors.counters(counters, mono_ns), Moment(0, mono_ns, utc_ns))
         return self._told()
 
@@ -319,7 +368,7 @@ class PortWatch:
             while joint and joint.offset <= start:
                 self._joint(lines, view, joint)
                 joint = next(torn, None)
-            index += view.count(b"\n", counted, start)
+            index += count_lines(view[counted:start])
             counted = start
             seq = lines.first_seq + index
             if only_remembered.issuperset(ids) and self._is_noted(shown, start, ids, seq):
