@@ -112,6 +112,7 @@ def test_the_fault_at_a_line_is_explained_instead_of_the_worst(
     out, err = capsys.readouterr()
     assert "What happened" not in out
     assert err == f"serialwatch: {log}: no fault at line 200: there are some at 3-5, 306\n"
+    assert run_cli(["analyze", str(log), "--line", "0"]) == 2, "lines count from 1"
     assert run_cli(["analyze", str(log), str(log), "--line", "3"]) == 2
     assert "--line is for one log; there are 2" in capsys.readouterr().err
 

@@ -375,7 +375,7 @@ def test_no_id_at_all_brings_no_guess(cli: Cli) -> None:
         ('[port.a]\ndevice = "foo://x:1"\n', ":2: port \"a\": foo://x:1: no driver for 'foo'"),
         (
             '[port.a]\ndevice = "/x"\nrules = ["linus"]\n',
-            ": port \"a\": rules: no rule of a pack 'linus': did you mean linux",
+            ":3: port \"a\": rules: no rule of a pack 'linus': did you mean linux",
         ),
         (
             '[port.a]\ndevice = "/x"\nreset = {command = ["/does/not/exist"]}\n',

@@ -125,8 +125,7 @@ def test_a_signal_leaves_no_daemon_no_board_and_no_folder(tmp_path: Path, number
         [*COMMAND, "demo"], env=environ, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
     )
     assert process.stdout is not None
-    while b" up " not in process.stdout.readline():  # the daemon runs
-        pass
+    assert any(b" up " in line for line in process.stdout), "the demo ended before its daemon ran"
     process.send_signal(number)
     process.send_signal(number)
     process.communicate(timeout=20)

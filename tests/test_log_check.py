@@ -200,7 +200,7 @@ def test_lost_bytes_and_a_crash_are_notes(tmp_path: Path) -> None:
 
     assert found.faults == []
     assert found.notes == [
-        "bytes were lost at L3, it is not known how many",
+        "bytes may have been lost before L3, it is not known how many",
         "17 bytes were lost (in the kernel)",
         "the daemon or the PC crashed at its end",
     ]

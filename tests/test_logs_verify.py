@@ -10,6 +10,7 @@ import pytest
 
 from bench_cli import Cli, Result
 from log_feed import Feed
+from serialwatch.cli.main import run_cli
 from serialwatch.store import log_repair
 from serialwatch.store.log_appender import LogAppender
 from serialwatch.store.log_format import HEADER_BYTES, Cut, log_files
@@ -70,6 +71,16 @@ def test_an_index_that_cannot_be_written_keeps_no_other_from_being_repaired(
     assert "dut1: 1 of 3 files not sound" in shown.out
     assert "dut2: sound" in shown.out
     assert "dut2: sound" in verify("dut2").out
+
+
+def test_another_daemons_socket_does_not_make_it_check_logs_that_are_not_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERIALWATCH_SOCKET", str(tmp_path / "sw"))
+    code = run_cli(["logs", "--verify"])
+
+    assert code == 2
+    assert "name its state folder with --state" in capsys.readouterr().err
 
 
 def test_a_port_that_cannot_be_read_keeps_no_other_from_being_checked(

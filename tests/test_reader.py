@@ -6,6 +6,8 @@ import asyncio
 import logging
 import os
 import random
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -459,6 +461,44 @@ async def test_a_port_that_comes_and_goes_too_often_is_left_alone(
         assert (bench.reader.state, len(caplog.records)) == ("flapping", logged)
         await bench.up()
         assert bench.heard.states[-2:] == ["flapping", "up"]
+
+
+async def test_a_program_that_ends_at_once_is_no_bad_contact_and_says_what_it_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, "serialwatch.capture")
+    monkeypatch.setattr(reader_module, "FLAPS", 3)
+    monkeypatch.setattr(reader_module, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(reader_module, "FLAP_WAIT_S", 0.01)
+    program = tmp_path / "emu"
+    program.write_text('#!/bin/sh\nsleep 0.02\necho start\necho "no image \t\033[1m$$" >&2\nexit 3')
+    program.chmod(0o755)
+    async with bench_on(f"command:{program}") as bench:
+        bench.reader.number_from(1, 0)
+        await bench.heard.until(lambda: bench.reader.state == "broken")
+        first = bench.reader.problem
+        await bench.heard.until(lambda: bench.reader.problem != first)
+
+        assert "flapping" not in bench.heard.states
+        assert bench.heard.states[-3:] == ["absent", "broken", "broken"]
+        assert first.startswith("the program ended: exit status 3: 3 times within 30 s, its last ")
+        assert re.search(r'words "no image \.\d+"; run it by hand to see why; it is started', first)
+        assert caplog.text.count("broken") == 1
+
+
+async def test_a_program_that_says_nothing_has_no_words_of_an_earlier_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "FLAPS", 3)
+    monkeypatch.setattr(reader_module, "FIRST_WAIT_S", 0.01)
+    script = "[ -e said ] || echo hello > said; cat said; : > said; kill -SEGV $$"
+    monkeypatch.chdir(tmp_path)
+    async with bench_on(f"command:sh -c {shlex.quote(script)}") as bench:
+        bench.reader.number_from(1, 0)
+        await bench.heard.until(lambda: bench.reader.state == "broken")
+
+        assert bench.heard.data == b"hello\n"
+        assert "killed by SIGSEGV: 3 times within 30 s; run" in bench.reader.problem
 
 
 # What goes the other way, and what must not

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import hyperscan as hs
@@ -11,7 +12,7 @@ import pytest
 
 from bench_cable import Cable
 from running_daemon import RunningDaemon, running
-from serialwatch.config import Config
+from serialwatch.config import Config, load_config
 from serialwatch.service.garbage import made_for_good
 from serialwatch.service.rules import RuleBook
 from serialwatch.tomlfile import TomlError
@@ -301,3 +302,54 @@ def test_rules_change_while_a_daemon_runs_and_no_byte_is_lost(cable: Cable, tmp_
     assert "rules left out: rule mine.valve (rules.d/mine.toml:6)" in problems[0]
     assert "the pack is used as it was before" in problems[0]
     assert cable.received() == b""
+
+
+BENCH = """
+[port.dut1]
+device = "pty:"
+ready = '(?=a)b'
+[port.dut2]
+device = "pty:"
+rules = [
+    "mine",
+    "my",
+]
+[discover.any]
+usb = "0403:*"
+ready = '(?=a)b'
+rules = ["your"]
+"""
+
+
+def test_what_is_wrong_with_ready_and_rules_of_ports_has_its_line(
+    book: RuleBook, tmp_path: Path
+) -> None:
+    file = tmp_path / "bench.conf"
+    file.write_text(BENCH)
+    config = load_config(file)
+    discovered = replace(config.port["dut1"], name="any-1", device="usb:1-2")
+    told = book.compile(replace(config, port=config.port | {"any-1": discovered})).port_problems
+    starts = [problem.partition(": Hyper")[0].partition(" of a pack")[0] for problem in told]
+
+    assert starts == [
+        f'{file}:4: port "dut1": ready',
+        f'{file}:7: port "dut2": rules: no rule',
+        f'{file}:13: discover "any": ready',
+        f'{file}:14: discover "any": rules: no rule',
+    ]
+    assert book.compile(Config(port={"any-1": discovered})).port_problems[0].startswith("port")
+
+
+def test_a_pack_that_a_port_names_and_that_goes_is_told_while_the_daemon_runs(
+    cable: Cable, tmp_path: Path
+) -> None:
+    env = with_own_rules(tmp_path)
+    pump = tmp_path / "rules.d" / "pump.toml"
+    put(pump, rule("pump"))
+    with running(tmp_path, {"dut1": str(cable.path)}, 'rules = ["pump"]\n', env) as daemon:
+        pump.unlink()
+        daemon.wait_for(lambda: "rules read again" in daemon.log(), "other rules")
+
+        told = f"{daemon.config}:8: port \"dut1\": rules: no rule of a pack 'pump'"
+        assert f"rules: {told}" in daemon.log()
+        assert told in daemon.get("/healthz")["problems"][0]

@@ -509,7 +509,8 @@ def test_a_reload_may_bring_another_sign_of_a_finished_boot(cable: Cable, tmp_pa
         daemon.configure({"dut1": str(cable.path)}, "ready = 'the board is up'\n")
         assert "read again: 1 ports opened" in reload(daemon)
         daemon.configure({"dut1": str(cable.path)}, "ready = '(?=no) look-ahead'\n")
-        assert 'port "dut1": ready: Hyperscan cannot do look-ahead' in reload(daemon)
+        place = f"{daemon.config}:8: "
+        assert f'{place}port "dut1": ready: Hyperscan cannot do look-ahead' in reload(daemon)
         write_all(cable, b"U-Boot 2023.01 (Jan 01 2023)\r\nthe board is up\r\n")
         daemon.wait_for(
             lambda: daemon.rows("SELECT 1 FROM boots WHERE ready_seq = 2"), "end of boot"
@@ -544,7 +545,7 @@ def agents(daemon: RunningDaemon) -> list[int]:
 def test_a_configuration_without_a_port_is_not_taken_over(cable: Cable, tmp_path: Path) -> None:
     with running(tmp_path, {"dut1": str(cable.path)}) as daemon:
         daemon.config.write_text("")  # as an editor leaves it for a moment
-        assert "not reloaded: no port" in reload(daemon)
+        assert f"not reloaded: no port to watch is left in {daemon.config}\n" in reload(daemon)
         assert [port["state"] for port in daemon.get("/v1/ports")["ports"]] == ["up"]
 
 

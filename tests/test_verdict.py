@@ -37,6 +37,8 @@ def kernel(text: str) -> dict[str, Any]:
         ({"uart_errors": {"framing": 2}}, "nothing"),
         ({"state": "absent"}, "cable"),
         ({"state": "flapping", "reconnects": 9}, "cable"),
+        ({"state": "absent", "device": "command:qemu"}, "PC"),
+        ({"state": "broken", "device": "command:qemu", "reconnects": 9}, "PC"),
         ({"uart_errors": {"breaks": 2}}, "board"),
         (kernel("usb usb1-port3: over-current condition"), "cable"),
         (kernel("usb 1-2-port3: Cannot enable. Maybe the USB cable is bad?"), "cable"),

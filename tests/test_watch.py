@@ -421,6 +421,28 @@ def test_a_later_byte_may_still_veto_an_unfinished_line_until_two_quiet_seconds(
     assert hits(found)[0].seq == feed.seq
 
 
+def test_a_value_in_which_an_unfinished_line_stops_is_told_when_it_is_whole() -> None:
+    rules = """
+[[rule]]
+id = "mine.assert"
+title = "assertion at {pc}"
+severity = "critical"
+match = '^assert @ '
+fields = '@ (?P<pc>\\w+)'
+"""
+    feed = Feed(Matcher(parse_rules(rules)))
+
+    assert feed.partial("assert @ 0x9c3") == []
+    assert [hit.title for hit in hits(feed.lines("assert @ 0x9c3f"))] == ["assertion at 0x9c3f"]
+    assert triggers(feed.partial("assert @ 0x9c3 (core 1)")) == ["mine.assert"]
+
+    feed = Feed(Matcher(parse_rules(rules)))
+    assert feed.partial("assert @ 0x9c3f") == []
+    assert feed.ticks(0.4) == []
+    assert [hit.title for hit in hits(feed.ticks(0.2))] == ["assertion at 0x9c3f"]
+    assert hits(feed.lines("assert @ 0x9c3f")) == []
+
+
 def test_an_escape_cut_by_the_pause_does_not_hide_a_fault() -> None:
     feed = Feed(small())
 

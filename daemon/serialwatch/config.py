@@ -12,7 +12,16 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic_core import PydanticKnownError
 
 from serialwatch.config_file import found_config, is_system
 from serialwatch.tomlfile import TomlError, TomlFile, read_toml
@@ -94,6 +103,10 @@ Count = Annotated[Whole, Field(ge=0)]
 Price = Annotated[Number, Field(ge=0)]
 Version = Annotated[str, AfterValidator(_version)]
 SkillName = Annotated[str, AfterValidator(_skill_name)]
+
+
+def _no_key(value: object) -> object:
+    raise PydanticKnownError("unexpected_keyword_argument")
 
 
 def _board(text: str) -> str:
@@ -252,10 +265,20 @@ class Config:
     notify: list[NotifyConfig] = field(default_factory=list)
     port: dict[str, PortConfig] = field(default_factory=dict)
     discover: dict[str, DiscoverConfig] = field(default_factory=dict)
+    # What was read: it knows the lines. No key of the file, and no difference between two.
+    source: Annotated[TomlFile | None, BeforeValidator(_no_key)] = field(
+        default=None, compare=False, repr=False
+    )
+
+    def place_of(self, *key: str) -> str:
+        """Return where a key stands, as "FILE:LINE: ", or its table; "" if it was in no file."""
+        if self.source is None or key[1] not in self.source.data.get(key[0], {}):
+            return ""
+        return f"{self.source.path}:{self.source.line_of(*key)}: "
 
 
 _ADAPTER = TypeAdapter(Config)
-_TABLES = tuple(f.name for f in fields(Config))
+_TABLES = tuple(f.name for f in fields(Config) if f.name != "source")
 
 
 def load_config(path: Path | None, ports: Sequence[str] = ()) -> Config:
@@ -295,7 +318,7 @@ def load_config(path: Path | None, ports: Sequence[str] = ()) -> Config:
             )
     if problems:
         raise TomlError(problems)
-    return _with_names(config, named)
+    return _with_names(config, named, None if path is None else file)
 
 
 def config_to_json(config: Config) -> dict[str, Any]:
@@ -487,7 +510,7 @@ def _bad_name(name: str) -> str:
     )
 
 
-def _with_names(config: Config, ports: Mapping[str, PortConfig]) -> Config:
+def _with_names(config: Config, ports: Mapping[str, PortConfig], source: TomlFile | None) -> Config:
     named = {
         name: PortConfig(**{f.name: getattr(port, f.name) for f in fields(port)} | {"name": name})
         for name, port in ports.items()
@@ -500,6 +523,7 @@ def _with_names(config: Config, ports: Mapping[str, PortConfig]) -> Config:
         notify=config.notify,
         port=named,
         discover=config.discover,
+        source=source,
     )
 
 

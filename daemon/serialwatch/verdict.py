@@ -40,6 +40,14 @@ OF_STATE = {
     "released": Sign("PC", "it is lent to another program now"),
     "opening": Sign("unknown", "it is being opened now"),
 }
+# Of `command:`, where a program stands for the board: nothing is plugged.
+OF_PROGRAM = {
+    "absent": Sign("PC", "the program that is read in place of a board does not run"),
+    "broken": Sign(
+        "PC", "the program that is read in place of a board cannot run, or ends at once"
+    ),
+    "denied": Sign("PC", "the daemon may not run the program that is read in place of a board"),
+}
 NO_LOG = Sign("PC", "nothing is written to the log: {}")
 LOG_LOST = Sign("PC", "{} bytes were given up because the disk was too slow")
 BUFFER_OVERRUN = Sign("PC", "the kernel's buffer overran {} times: the PC read too late")
@@ -81,6 +89,7 @@ STOPPED = Sign(
     "`serialwatch send PORT --hex 11`) lets it go on",
 )
 LOST_BEFORE = Sign("cable", "the device was lost and found again {} times", is_weak=True)
+ENDED_BEFORE = Sign("PC", "the program ended and was started again {} times", is_weak=True)
 OTHERS = Sign("PC", "another program reads from it too, so lines are missing here: {}")
 KERNEL = (  # what the PC's own kernel says of the adapter or its place
     (
@@ -125,7 +134,9 @@ _Told = tuple[Place, str, bool]
 def _signs(view: Mapping[str, Any], age_s: float | None) -> Iterator[_Told]:
     """Yield what points somewhere, the strongest first."""
     state = view.get("state")
-    if (of_state := OF_STATE.get(str(state))) is not None:
+    is_program = str(view.get("device")).startswith("command:")
+    of_states = OF_STATE | OF_PROGRAM if is_program else OF_STATE
+    if (of_state := of_states.get(str(state))) is not None:
         place, text, _ = _told(of_state, view.get("holder") or "unknown")
         yield place, f"{text} ({view['problem']})" if view.get("problem") else text, False
     if view.get("others"):
@@ -146,7 +157,7 @@ def _signs(view: Mapping[str, Any], age_s: float | None) -> Iterator[_Told]:
     if errors.get("breaks"):
         yield _told(BREAKS, errors["breaks"])
     if view.get("reconnects") and state == "up":
-        yield _told(LOST_BEFORE, view["reconnects"])
+        yield _told(ENDED_BEFORE if is_program else LOST_BEFORE, view["reconnects"])
     is_silent = age_s is None or age_s > SILENT_S
     if state == "up" and is_silent and view.get("is_stopped"):
         yield _told(STOPPED)

@@ -17,6 +17,7 @@ from typing import Literal, Protocol
 from serialwatch.capture.path_watch import PRESENCE_S, appears, is_replaced, leads_elsewhere
 from serialwatch.capture.ring import Ring
 from serialwatch.lines import Eol, Splitter
+from serialwatch.plain import plain
 from serialwatch.records import Lines, PortState, PortStats
 from serialwatch.store.log_format import Cut, Kind, Place
 from serialwatch.store.log_items import Chunk, Gap, Item, NewFile, Note, Turned
@@ -59,6 +60,8 @@ CLOSE_LIMIT_S = 5.0
 FLAPS = 10  # losses within `FLAP_S`: the port is flapping
 FLAP_S = 30.0
 FLAP_WAIT_S = 5.0  # a flapping port is left alone so long after each loss
+LAST_BYTES = 4096  # of what a program printed, to find its last words in
+MAX_LAST_WORDS = 120  # characters
 MAX_UNENDED = 200  # bytes
 STEADY_S = 10.0  # open for so long it is no longer flapping
 # Enter, and the keys by which a line editor drops what is there: Ctrl-C, Ctrl-D, Ctrl-U, Ctrl-Z.
@@ -142,6 +145,7 @@ class Reader:
         self._lost: asyncio.Future[str] | None = None  # of the open port; its result says why
         self._losses: deque[float] = deque(maxlen=FLAPS)
         self._is_flapping = False
+        self._rx_before = 0  # bytes that came before the last try to open
         self._was_lost = False
         self._down_since_s = time.monotonic()
         self._appeared_s = -RIGHTS_S  # when the device was there again
@@ -437,6 +441,7 @@ class Reader:
         refused = ""
         while True:
             self._lost = asyncio.get_running_loop().create_future()
+            self._rx_before = self.stats.rx_bytes
             self._tries += 1
             try:
                 opener = self._open_device or find_opener(self.device)
@@ -534,10 +539,26 @@ class Reader:
         self._losses.append(now_s)
         if len(self._losses) == FLAPS and now_s - self._losses[0] <= FLAP_S:
             self._is_flapping = True
-        if self._is_flapping:
-            self._set_state("flapping", f"{problem}: {FLAPS} times within {FLAP_S:g} s")
-        else:
+        often = f"{problem}: {FLAPS} times within {FLAP_S:g} s"
+        if not self._is_flapping:
             self._set_state("absent", problem)
+        elif self._scheme != "command":
+            self._set_state("flapping", often)
+        else:  # a program that ends at once is no plug with a bad contact
+            if self.state == "up":
+                # What it says is no loss of the link: its words are told of a port that is down.
+                self._set_state("absent", problem)
+            remedy = f"run it by hand to see why; it is started again every {FLAP_WAIT_S:g} s"
+            self._set_state("broken", f"{often}{self._last_words()}; {remedy}")
+
+    def _last_words(self) -> str:
+        """Return the last line that the program has printed since its start, "" if none."""
+        count = min(self.stats.rx_bytes - self._rx_before, LAST_BYTES)
+        said = plain(self._ring.recent()[-count:]) if count else b""
+        text = said.decode(errors="backslashreplace").replace("\r", "\n")
+        line = next((row.strip() for row in reversed(text.split("\n")) if row.strip()), "")
+        words = "".join(c if c.isprintable() else "." for c in line[-MAX_LAST_WORDS:])
+        return f', its last words "{words}"' if words else ""
 
     async def _closed(self, port: Port) -> None:
         port.close()
@@ -626,12 +647,11 @@ class Reader:
     def _set_state(self, state: PortState, problem: str = "", holder: str = "") -> None:
         if (state, problem, holder) == (self.state, self.problem, self.holder):
             return
-        # Of an absent port it is enough to know it once.
+        # Of an absent port it is enough to know it once, and of one that is lost over and over.
+        is_known = state == self.state and (state == "absent" or self._is_flapping)
         if state == "released":
             log.info("%s: %s: %s", self.name, state, problem)
-        elif state not in ("up", "opening") and (
-            state != self.state or state not in ("absent", "flapping")
-        ):
+        elif state not in ("up", "opening") and not is_known:
             log.warning("%s: %s: %s", self.name, state, problem)
         if state != self.state:
             self.since_utc_ns = time.time_ns()

@@ -86,14 +86,14 @@ class _Reader:
 )
 @click.option(
     "--line",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=False,
+    type=click.IntRange(min=1),
     metavar="N",
     help="Explain the fault at this line instead of the worst; for one log.",
 )
 @json_option
-def analyze(files: tuple[str, ...], fail_on: Severity | None, line: int, as_json: bool) -> int:
+def analyze(
+    files: tuple[str, ...], fail_on: Severity | None, line: int | None, as_json: bool
+) -> int:
     """Find the faults in saved console logs, and explain the worst.
 
     FILE may be a folder, which is searched for logs, or `-` for standard input. What gzip, zstd,
@@ -103,7 +103,7 @@ def analyze(files: tuple[str, ...], fail_on: Severity | None, line: int, as_json
         matcher_of(load_installed()),
         load_skills([bundled_dir("skills")]),
         load_knowledge(search_path("knowledge")),
-        line,
+        line or 0,
     )
     gc.freeze()  # rules are many objects, which the collector would walk again and again
     out = _Out(as_json)

@@ -140,7 +140,7 @@ def _beside(path: Path | None, loaded: Config) -> list[str]:
     if any(each.rules or each.ready for each in watched):
         from serialwatch.service.rules import RuleBook  # takes a second
 
-        told += [f"{file.path}: {each}" for each in RuleBook().compile(loaded).port_problems]
+        told += RuleBook().compile(loaded).port_problems
     return told
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,6 +28,7 @@ def verify_logs(names: Sequence[str], state: Path | None, *, repair: bool, as_js
 
     Raises:
         CliError: there is no such log, or one cannot be read.
+        click.UsageError: it is not known where the logs are.
 
     """
     folder = state or _configured()
@@ -64,6 +66,11 @@ def verify_logs(names: Sequence[str], state: Path | None, *, repair: bool, as_js
 
 
 def _configured() -> Path:
+    if os.environ.get("SERIALWATCH_SOCKET"):
+        raise click.UsageError(
+            "--verify reads files, and $SERIALWATCH_SOCKET does not tell where that daemon keeps "
+            "its own: name its state folder with --state"
+        )
     try:
         return state_dir(load_config(None))
     except TomlError:

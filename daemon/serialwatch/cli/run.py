@@ -50,9 +50,11 @@ def run(path: Path | None, ports: tuple[str, ...], verbose: bool) -> int:
     try:
         config = load()
         if not config.port and not config.discover:
+            where = f"{config.source.path}: " if config.source else ""
             raise TomlError(
                 [
-                    "no port to watch: name one, e.g. `serialwatch run --port dut1=/dev/ttyUSB0`, "
+                    f"{where}no port to watch: name one, e.g. "
+                    "`serialwatch run --port dut1=/dev/ttyUSB0`, "
                     "or begin with `serialwatch config init`"
                 ]
             )

@@ -490,7 +490,8 @@ class Service:
         try:
             config = await read_again(self._load, self._tell_not_reloaded)
             if not config.port and not config.discover:  # a file that is being written, perhaps
-                raise TomlError(["no port to watch is left"])
+                where = f" in {config.source.path}" if config.source else ""
+                raise TomlError([f"no port to watch is left{where}"])
             async with self._reloading:
                 await self._take_over(config, tasks)
         except TomlError as exc:
@@ -542,7 +543,7 @@ class Service:
         except TomlError as exc:
             self._tell_left_out(exc.problems)
             return
-        self._tell_left_out(compiled.problems)
+        self._tell_left_out([*compiled.problems, *compiled.port_problems])
         fresh = compiled.matcher.ruleset
         if before is None or replace(fresh, problems=()) != replace(before.ruleset, problems=()):
             await self._ports.search_with(compiled.matcher)

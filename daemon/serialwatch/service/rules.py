@@ -8,14 +8,14 @@ from __future__ import annotations
 import difflib
 import gc
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import hyperscan as hs
 
 from serialwatch.bundled import search_path, told_search_path
-from serialwatch.config import Config
+from serialwatch.config import Config, DiscoverConfig, PortConfig
 from serialwatch.tomlfile import TomlError
 from serialwatch.triggers.database_cache import DatabaseCache, default_folder
 from serialwatch.triggers.matcher import Matcher
@@ -101,18 +101,19 @@ class RuleBook:
         self._tell_changes(ruleset)
         ready = []
         port_problems = []
-        of_ports = {f'port "{name}"': port.ready for name, port in config.port.items()}
-        of_patterns = {f'discover "{name}"': p.ready for name, p in config.discover.items()}
-        for place, source in (of_ports | of_patterns).items():
-            try:
-                if source:
-                    check_compiles(compile_scanned(source))
-                    ready.append(source)
-            except PatternError as exc:
-                port_problems.append(f"{place}: ready: {exc}")
         packs = {rule.pack for rule in ruleset.rules}
-        for place, named in _named_packs(config).items():
-            port_problems += [f"{place}: rules: {_no_pack(n, packs)}" for n in named - packs]
+        for table, name, port in _watched(config):
+            place = f'{table} "{name}"'
+            try:
+                if port.ready:
+                    check_compiles(compile_scanned(port.ready))
+                    ready.append(port.ready)
+            except PatternError as exc:
+                line = config.place_of(table, name, "ready")
+                port_problems.append(f"{line}{place}: ready: {exc}")
+            if missing := sorted(set(port.rules) - packs):
+                line = config.place_of(table, name, "rules")
+                port_problems += [f"{line}{place}: rules: {_no_pack(n, packs)}" for n in missing]
         try:
             matcher = Matcher(ruleset, ready, self._cache.database)
         except hs.HyperscanError as exc:  # with the ports' own patterns it is too much
@@ -120,10 +121,14 @@ class RuleBook:
         return Compiled(matcher, ruleset.problems, port_problems)
 
 
-def _named_packs(config: Config) -> dict[str, set[str]]:
-    """Return the packs that the configuration names, by the place where."""
-    of_ports = {f'port "{name}"': set(port.rules) for name, port in config.port.items()}
-    return of_ports | {f'discover "{name}"': set(p.rules) for name, p in config.discover.items()}
+def _watched(config: Config) -> Iterator[tuple[str, str, PortConfig | DiscoverConfig]]:
+    """Yield what is said about ports, with its table and name, as far as somebody has written it.
+
+    A port that was discovered has it from its pattern, where it is told once.
+    """
+    written = config.port if config.source is None else config.source.data.get("port", {})
+    yield from (("port", name, port) for name, port in config.port.items() if name in written)
+    yield from (("discover", name, pattern) for name, pattern in config.discover.items())
 
 
 def _no_pack(named: str, packs: set[str]) -> str:

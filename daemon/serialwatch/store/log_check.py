@@ -155,7 +155,9 @@ def _compare_records(index: bytes, agreement: Agreement, found: CheckedFile) -> 
             lost[_place(record.flags)] += record.aux
             found.is_hole_told |= record.flags == Place.LOG
             if not record.aux:
-                found.notes.append(f"bytes were lost at L{record.seq}, it is not known how many")
+                found.notes.append(
+                    f"bytes may have been lost before L{record.seq}, it is not known how many"
+                )
     if damaged:
         found.faults.append(
             f"{len(damaged)} of {found.records} records are damaged, the first is {damaged[0]}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from serialwatch.records import BlockEnd, Finding, Hit, Severity
+from serialwatch.titles import readable
 from serialwatch.triggers.boots import Boots
 from serialwatch.triggers.flood import Flood
 from serialwatch.triggers.matcher import Matcher
@@ -176,15 +177,18 @@ class Faults:
             asked = ((number, self._patterns[number]) for number in dict.fromkeys(ids))
             self._remember([n for n, each in asked if each.is_exact or view.search(each)], seq)
 
-    def partial(self, found: FoundLine, ignored: frozenset[str], *, is_stale: bool) -> None:
+    def partial(
+        self, found: FoundLine, ignored: frozenset[str], *, is_stale: bool, may_grow: bool
+    ) -> None:
         """Judge a line that is not complete; it is judged again when it is.
 
-        Until it is stale only those rules look at it that no later byte could veto.
+        Until it is stale only those rules look at it that no later byte could veto. While it
+        `may_grow`, those have to wait that read a value where it stops: there may be more of it.
         """
         if found.at.seq != self._judged_seq:
             self._judged_seq = found.at.seq
             self._judged = set()
-        hits = self._judge(found, ignored, can_be_vetoed=is_stale)
+        hits = self._judge(found, ignored, can_be_vetoed=is_stale, may_grow=may_grow)
         self._judged.update(hits)
         self._set_deadline()
 
@@ -269,13 +273,20 @@ class Faults:
             self._emit(waiting.hit, waiting.compiled)
 
     def _judge(
-        self, found: FoundLine, ignored: frozenset[str], *, can_be_vetoed: bool = True
+        self,
+        found: FoundLine,
+        ignored: frozenset[str],
+        *,
+        can_be_vetoed: bool = True,
+        may_grow: bool = False,
     ) -> list[str]:
         """Find what hits the line and return the ids; only the sharper of parent and child does."""
         candidates: dict[str, RulePatterns] = {}
         for compiled in found.reading.rules:
             rule = compiled.rule
             if rule.id in ignored or (compiled.unless and not can_be_vetoed):
+                continue
+            if may_grow and _ends_in_value(found, compiled):
                 continue
             if self._is_candidate(found, compiled):
                 candidates[rule.id] = compiled
@@ -497,6 +508,12 @@ class Faults:
         if self._block:
             due.append(self._block.last_seq)
         self.deadline = min(due, default=_NEVER)
+
+
+def _ends_in_value(found: FoundLine, compiled: RulePatterns) -> bool:
+    """Tell whether a value that the rule reads is the last thing on the line."""
+    text = readable(found.reading.view.text).rstrip()
+    return any(value and text.endswith(value) for value in _told(found, compiled).fields.values())
 
 
 def _told(found: FoundLine, compiled: RulePatterns) -> Told:

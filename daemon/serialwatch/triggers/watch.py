@@ -41,6 +41,8 @@ _CAUSE_NS, _CAUSE_MOST_NS = 3 * S // 10, 2 * S  # but not behind such a pause, n
 _COPY_NS = S // 2  # after a line a console prints the same one for the second time
 _CONTEXT_LINES = 3  # before a banner: did somebody type something?
 _DOWN_LINES = 20  # what a board still prints after it said that it stops
+_STILL_NS = S // 2  # an unfinished line has all of the value that it stops in
+_BUSY_NS = S // 50  # the longest pause between the lines of a busy port
 # A board that is silent after an error has its incident already, unless it went on for long.
 _FAULT_LINES, _WENT_ON_NS = 200, 60 * S
 _ERRORS = ("error", "critical")
@@ -85,6 +87,7 @@ class PortWatch:
         self._replays = Replays(self._recent)
         self._seams = Seams(matcher.torn, is_saved=self._options.is_saved)
         self._unjudged = Unjudged()
+        self._fed_ns = -_BUSY_NS  # when the newest lines came
         self._typed = Typed()
         self._rates = LineRates()
         self._out: list[Finding] = []
@@ -99,7 +102,8 @@ class PortWatch:
         # The line in which a device said that it resets itself, and the one before it.
         self._announced = ("", b"")
         self._partial: tuple[Moment, bytes] | None = None
-        self._is_stale = False  # the partial line was judged for good
+        self._is_still = False  # the partial line was judged as one that has all its values,
+        self._is_stale = False  # and for good
         self._is_at_prompt = False
         self._down_seq: int | None = None  # line that announced an end or a sleep
         self._error_at: Moment | None = None  # the newest
@@ -131,8 +135,8 @@ class PortWatch:
     ) -> list[Finding]:
         """Take complete lines; `begun_ns`: when the first of them came, if that is earlier.
 
-        If they `may_wait`, those in which no rule hits are judged with what comes next, or at the
-        next tick: on a busy port most of the work is the same for a few lines and for many.
+        If they `may_wait`, those of a busy port in which no rule hits are judged with what comes
+        next, or at the next tick: most of the work is the same for a few lines and for many.
         """
         view = self._matcher.strip(lines.text)
         hits = self._matcher.scan(view)
@@ -141,7 +145,8 @@ class PortWatch:
             self._catch_up()
         begun_ns = lines.mono_ns if begun_ns is None else begun_ns
         unjudged.add(Scanned(lines, begun_ns, view, hits))
-        if may_wait and not unjudged.is_full and self._may_wait(lines, hits):
+        is_busy, self._fed_ns = lines.mono_ns - self._fed_ns < _BUSY_NS, lines.mono_ns
+        if may_wait and is_busy and not unjudged.is_full and self._may_wait(lines, hits):
             return []
         self._catch_up()
         return self._told()
@@ -212,9 +217,9 @@ class PortWatch:
         self._detectors.heard(mono_ns)
         self._heard_ns = mono_ns
         self._partial = (at, text)
-        self._is_stale = False
+        self._is_stale = self._is_still = False
         self._detectors.partial(seq, text, mono_ns, partial(self._recent.said_before, seq, b""))
-        self._judge_partial(at, text, is_stale=False)
+        self._judge_partial(at, text, is_stale=False, may_grow=True)
         return self._told()
 
     def tick(self, mono_ns: int, utc_ns: int) -> list[Finding]:
@@ -469,7 +474,9 @@ class PortWatch:
         is_late = at.seq - 1 <= self._last.seq and at.mono_ns - self._newest.mono_ns > _COPY_NS
         return "no" if is_late else copied(self._recent, shown, offset)
 
-    def _judge_partial(self, at: Moment, text: bytes, *, is_stale: bool) -> None:
+    def _judge_partial(
+        self, at: Moment, text: bytes, *, is_stale: bool, may_grow: bool = False
+    ) -> None:
         shown = strip_escapes(text)
         self._prompt(at, LineView(shown.rstrip(b"\r").rpartition(b"\r")[2][-MAX_RAW:]))
         hits = sorted(self._matcher.scan(shown), key=end_of)
@@ -479,7 +486,7 @@ class PortWatch:
             self._markers_of_ready(found)
             ignored = self._ignored(found, self._recent.end) if found.reading.rules else None
             if ignored is not None:
-                self._faults.partial(found, ignored, is_stale=is_stale)
+                self._faults.partial(found, ignored, is_stale=is_stale, may_grow=may_grow)
 
     def _found(
         self,
@@ -678,6 +685,9 @@ class PortWatch:
         is_late = self._held and mono_ns - self._held[0].at.mono_ns >= _CAUSE_MOST_NS
         if is_late or pause_ns >= _CAUSE_NS:
             self._tell_start()
+        if self._partial and not self._is_still and pause_ns >= _STILL_NS:
+            self._is_still = True
+            self._judge_partial(*self._partial, is_stale=False)
         if pause_ns < self._quiet_ns:
             return
         if self._partial and not self._is_stale:
