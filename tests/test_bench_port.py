@@ -32,12 +32,16 @@ class Heard:
 
     def __init__(self) -> None:
         self.found_all: list[Finding] = []
+        self.judged_seq = 0
 
     def lines(self, lines: Lines, port: str, findings: Iterable[Finding]) -> None:
         self.found_all += findings
 
     def found(self, findings: Iterable[Finding]) -> None:
         self.found_all += findings
+
+    def judged(self, port: str, seq: int) -> None:
+        self.judged_seq = seq
 
 
 class NoDatabase:
@@ -174,3 +178,18 @@ async def test_ports_are_read_while_what_has_waited_for_the_rules_is_searched(
     assert turns >= 1000 // ports_module.SEARCHED_AT_ONCE
     told = [found.seq for found in heard.found_all if isinstance(found, Boot)]
     assert told == list(range(100, last + 1, 100))  # none missing, in order
+
+
+async def test_lines_that_wait_count_as_searched_once_they_are_judged(
+    tmp_path: Path, matcher: Matcher
+) -> None:
+    heard = Heard()
+    ports, port = bench_of(tmp_path, heard)
+    await ports.search_with(matcher)
+
+    for seq in (1, 2, 3):
+        ports.on_lines(port.reader, Lines(seq, 1, b"text\n", S + seq, S + seq))
+    assert heard.judged_seq == 1, "a restart has to search the others"
+    ports.on_bytes(port.reader, b"text\n", S)
+    ports.tick(2 * S, 2 * S)
+    assert heard.judged_seq == 3

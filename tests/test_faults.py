@@ -60,7 +60,9 @@ def block(first: int, count: int) -> Lines:
 
 async def test_a_position_hides_no_later_hit_of_its_block_from_a_restart(bench: Bench) -> None:
     bench.faults.lines(block(1, 4), "dut1", [])
+    bench.faults.judged("dut1", 4)
     bench.faults.lines(block(5, 10), "dut1", [hit(6), hit(9, "uboot.sync_abort")])
+    bench.faults.judged("dut1", 14)
 
     assert await bench.matched() == 4  # as it is stored with the first of the two
     bench.faults.store_positions()

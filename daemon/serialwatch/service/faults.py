@@ -73,14 +73,14 @@ class Faults:
         self._next_queue_id += 1
         return self._next_queue_id - 1
 
-    def lines(
-        self, lines: Lines, port: str, findings: Iterable[Finding], searched_seq: int
-    ) -> None:
-        """Take a block of lines, and what was found in those up to `searched_seq`."""
+    def lines(self, lines: Lines, port: str, findings: Iterable[Finding]) -> None:
+        """Take a block of lines, and what was found in it and in those before."""
         self.incidents.lines(port, lines.count, lines.mono_ns)
         self.found(findings)
-        # Only now: stored with the first finding, it would hide the others from a restart.
-        self.searched[port] = searched_seq
+
+    def judged(self, port: str, seq: int) -> None:
+        """Note that a port was searched up to a line, and all was taken that was found there."""
+        self.searched[port] = seq
 
     def found(self, findings: Iterable[Finding]) -> None:
         """Take what a trigger found."""

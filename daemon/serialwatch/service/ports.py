@@ -404,13 +404,17 @@ class Ports:
         findings = watch.fed(lines, may_wait=True)
         if findings:
             self._note_boots(port, findings)
-        self._faults.lines(lines, port.config.name, findings, watch.judged_seq)
+        self._faults.lines(lines, port.config.name, findings)
+        # Only now: stored with the first finding, it would hide the others from a restart.
+        self._faults.judged(port.config.name, watch.judged_seq)
 
     def _found(self, port: BenchPort, findings: Sequence[Finding]) -> None:
         if findings:
             findings = [self._explained(finding) for finding in findings]
             self._note_boots(port, findings)
             self._faults.found(findings)
+        if port.watch is not None and (seq := port.watch.judged_seq):
+            self._faults.judged(port.config.name, seq)
 
     def _explained(self, finding: Finding) -> Finding:
         """Add what the kernel said of the adapter to a hit about the link."""
