@@ -422,6 +422,37 @@ def test_a_fault_of_each_boot_hides_no_other_kind_of_fault_in_a_later_one() -> N
     assert [i.trigger for i in incidents.open()] == ["linux.ext4_error", "linux.oom"]
 
 
+@pytest.mark.parametrize(("severity", "after_s"), [("critical", 20), ("error", 130)])
+def test_a_lesser_fault_of_a_settled_incident_that_comes_by_itself_is_told(
+    severity: str, after_s: float
+) -> None:
+    incidents = Incidents(1)
+    incidents.found(hit(0, "linux.oops"))
+    incidents.found(hit(1, "linux.mmc_error", severity=severity))
+    run(incidents, 1, after_s)
+    changes = incidents.found(hit(after_s, "linux.mmc_error", severity=severity, boot=2))
+
+    assert whats(changes) == ["opened"]
+    assert changes[0].incident.trigger == "linux.mmc_error"
+    assert [h.count for h in incidents.open()[0].hits] == [1, 1]
+    again = incidents.found(hit(after_s + 30, "linux.mmc_error", severity=severity, boot=3))
+    assert whats(again) == ["settled", "changed"]
+    assert len(incidents.open()) == 2
+
+
+def test_lesser_faults_around_a_root_cause_that_comes_in_each_boot_belong_to_it() -> None:
+    incidents = Incidents(1)
+    for start_s in (0, 100, 200):
+        run(incidents, start_s, start_s + 1)
+        incidents.found(hit(start_s, "linux.mmc_error", severity="warning", boot=start_s))
+        incidents.found(hit(start_s + 1, "linux.ext4_error", severity="error", boot=start_s))
+        incidents.found(hit(start_s + 2, "linux.oops", boot=start_s))
+        incidents.found(hit(start_s + 4, "linux.panic", boot=start_s, continues=True))
+        run(incidents, start_s + 4, start_s + 99)
+
+    assert [h.count for h in only(incidents).hits] == [3, 3, 3, 3]
+
+
 def test_a_resolved_fault_that_comes_again_is_a_new_incident() -> None:
     incidents = Incidents(1)
     incidents.found(hit(0))

@@ -21,6 +21,7 @@ from serialwatch.plain import plain
 from serialwatch.records import Lines, PortState, PortStats
 from serialwatch.store.log_format import Cut, Kind, Place
 from serialwatch.store.log_items import Chunk, Gap, Item, NewFile, Note, Turned
+from serialwatch.titles import readable
 from serialwatch_drivers.device import parse_device
 from serialwatch_drivers.find import find_opener
 from serialwatch_drivers.identity import DEV, SYSFS, Identified
@@ -59,7 +60,7 @@ SILENT_NS = 10_000_000_000  # of a port that is silent for so long the modem lin
 CLOSE_LIMIT_S = 5.0
 FLAPS = 10  # losses within `FLAP_S`: the port is flapping
 FLAP_S = 30.0
-FLAP_WAIT_S = 5.0  # a flapping port is left alone so long after each loss
+FLAP_WAIT_S = 5.0  # a flapping port that said nothing is left alone so long after each loss
 LAST_BYTES = 4096  # of what a program printed, to find its last words in
 MAX_LAST_WORDS = 120  # characters
 MAX_UNENDED = 200  # bytes
@@ -185,7 +186,7 @@ class Reader:
                 finally:
                     self.port = None
                     await self._closed(port)
-                await asyncio.sleep(FLAP_WAIT_S if self._is_flapping else FIRST_WAIT_S)
+                await asyncio.sleep(self._pause_s())
         finally:
             self._end_file(Cut.STOP)
 
@@ -435,6 +436,11 @@ class Reader:
             raise PortWriteError(self.device, f"the port is not open ({reason})", 0)
         return self.port
 
+    def _pause_s(self) -> float:
+        """Return how long a lost port is left alone: a board that speaks in between is heard."""
+        has_spoken = self.can_vanish and self.stats.rx_bytes > self._rx_before
+        return FLAP_WAIT_S if self._is_flapping and not has_spoken else FIRST_WAIT_S
+
     async def _opened(self) -> Port:
         """Try until the port is open."""
         wait_s = FIRST_WAIT_S
@@ -555,9 +561,8 @@ class Reader:
         """Return the last line that the program has printed since its start, "" if none."""
         count = min(self.stats.rx_bytes - self._rx_before, LAST_BYTES)
         said = plain(self._ring.recent()[-count:]) if count else b""
-        text = said.decode(errors="backslashreplace").replace("\r", "\n")
-        line = next((row.strip() for row in reversed(text.split("\n")) if row.strip()), "")
-        words = "".join(c if c.isprintable() else "." for c in line[-MAX_LAST_WORDS:])
+        rows = reversed(said.replace(b"\r", b"\n").split(b"\n"))
+        words = next((text for row in rows if (text := readable(row))), "")[-MAX_LAST_WORDS:]
         return f', its last words "{words}"' if words else ""
 
     async def _closed(self, port: Port) -> None:
@@ -637,7 +642,9 @@ class Reader:
 
     def _set_up(self, port: Port) -> None:
         tries = f" after {self._tries} tries" if self._tries > 1 else ""
-        if self.stats.opens["ok"] > 1:
+        if self.state == "flapping":
+            log.info("%s: steady again on %s", self.name, port.device)
+        elif self.stats.opens["ok"] > 1:
             down = _duration(time.monotonic() - self._down_since_s)
             log.info("%s: back on %s, down %s%s", self.name, port.device, down, tries)
         else:

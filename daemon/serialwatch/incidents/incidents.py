@@ -284,7 +284,9 @@ class Incidents:
     def _place(self, port: _Port, hit: Hit) -> OpenIncident | None:
         """Find the incident that a hit belongs to, None if it would be one of its own."""
         known = self._known(port, hit)
-        if known is not None and (port.current is None or _is_primary(known, hit)):
+        if known is not None and known.is_root(hit):
+            return known
+        if known is not None and port.current is None and not known.is_left_by(hit):
             return known
         if hit.severity != "note" and tells_a_consequence(hit):
             for live in reversed(port.live.values()):
@@ -551,10 +553,6 @@ class Incidents:
         port.keys[key] = _Key(live, live.last_mono_ns, RESTORED_HOLDOFF_NS)
         for hits in incident.hits:
             port.stored[hits.trigger] = max(port.stored.get(hits.trigger, 0), hits.last_seq)
-
-
-def _is_primary(live: OpenIncident, hit: Hit) -> bool:
-    return (live.primary.trigger, live.primary.key) == (hit.trigger, hit.key)
 
 
 def _take_restart(live: OpenIncident, hit: Hit, start: Boot | None) -> None:

@@ -232,7 +232,7 @@ class OpenIncident:
             self.is_decided = True  # the silence that follows is the cable's
         if hit.severity != "note" and not self._is_silenced(hit):
             self.recent_ns = max(self.recent_ns, hit.mono_ns)
-            if not self.is_complete or self._is_root(hit):
+            if not self.is_complete or self.is_root(hit):
                 self.again_ns = max(self.again_ns, hit.mono_ns)
         if self.is_complete:
             return False
@@ -289,6 +289,20 @@ class OpenIncident:
         if is_new and is_fault(hit) and hit.tier == "specific" and not hit.continues:
             return False
         return severity_rank(hit.severity) <= severity_rank(self._severity)
+
+    def is_root(self, hit: Hit) -> bool:
+        """Tell whether a hit is what this incident began with once more."""
+        return (hit.trigger, hit.key) == (self.primary.trigger, self.primary.key)
+
+    def is_left_by(self, hit: Hit) -> bool:
+        """Tell whether a fault that was a lesser one of this incident now comes by itself.
+
+        An error may still come ahead of the root cause, as in each round of a loop.
+        """
+        if not self.is_complete or not is_fault(hit) or tells_a_consequence(hit):
+            return False
+        alone_ns = SETTLE_NS if hit.severity == "critical" else REBOOT_NS
+        return hit.mono_ns - self.again_ns > alone_ns
 
     def is_past(self, hit: Hit) -> bool:
         """Tell whether the board has started and got ready between this fault and a hit.
@@ -483,9 +497,6 @@ class OpenIncident:
             -first.mono_ns,
             -first.seq,
         )
-
-    def _is_root(self, hit: Hit) -> bool:
-        return (hit.trigger, hit.key) == (self.primary.trigger, self.primary.key)
 
     def _is_silenced(self, hit: Hit) -> bool:
         return hit.tier == "generic" and self._has_clear_fault
