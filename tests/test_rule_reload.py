@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +13,24 @@ import pytest
 
 from bench_cable import Cable
 from running_daemon import RunningDaemon, running
+from serialwatch.bundled import bundled_dir
 from serialwatch.config import Config, load_config
 from serialwatch.service.garbage import made_for_good
 from serialwatch.service.rules import RuleBook
 from serialwatch.tomlfile import TomlError
+from serialwatch.triggers import database_cache
+from serialwatch.triggers import patterns as patterns_module
+from serialwatch.triggers.cache_file import keep
 from serialwatch.triggers.database_cache import DatabaseCache
 from serialwatch.triggers.matcher import Matcher
-from serialwatch.triggers.patterns import Pattern, compile_database, compile_scanned
-from serialwatch.triggers.rules import RuleFolders, parse_rules
+from serialwatch.triggers.patterns import (
+    KnownPatterns,
+    Pattern,
+    compile_database,
+    compile_pattern,
+    compile_scanned,
+)
+from serialwatch.triggers.rules import RuleFolders, load_rules, parse_rules
 
 RULE = """
 [[rule]]
@@ -244,7 +255,82 @@ def test_only_the_newest_databases_are_kept(tmp_path: Path) -> None:
     for number in range(7):
         cache.database(patterns(f"pump {number}"))
 
-    assert len(list(tmp_path.iterdir())) == 4
+    assert len(list(tmp_path.glob("*.hsdb"))) == 4
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> Callable[[], KnownPatterns]:
+    """Return what lets this process know as little of patterns as a new one does."""
+
+    def forget() -> KnownPatterns:
+        new = KnownPatterns()
+        monkeypatch.setattr(patterns_module, "known_patterns", new)
+        monkeypatch.setattr(database_cache, "known_patterns", new)
+        compile_pattern.cache_clear()
+        patterns_module._stand_ins.cache_clear()
+        return new
+
+    return forget
+
+
+def test_patterns_that_another_process_compiled_are_the_same_and_are_not_compiled_again(
+    tmp_path: Path, known: Callable[[], KnownPatterns], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known()
+    cache = DatabaseCache(tmp_path)
+    compiled = load_rules([bundled_dir("config/rules")], cache.database)
+    before = {source: compile_scanned(source) for source in compiled.scanned()}
+    texts = {source: pattern.stand_ins for source, pattern in before.items()}
+    (path,) = tmp_path.glob("*.patterns")
+    written = path.stat()
+
+    def never(source: str) -> Pattern:
+        raise AssertionError(f"{source} is compiled again")
+
+    monkeypatch.setattr(patterns_module, "parse", never)
+    known()
+    cache.recall()
+    again = load_rules([bundled_dir("config/rules")], cache.database)
+
+    assert again == compiled
+    after = {source: compile_scanned(source) for source in again.scanned()}
+    assert after == before
+    assert {source: pattern.stand_ins for source, pattern in after.items()} == texts
+    assert path.stat() == written
+
+
+@pytest.mark.parametrize(
+    "body", [b"[[1]]", b"{}", b"[[{}, []]]", b'[[{"source": 1}, 2]]', b"[", b""]
+)
+def test_kept_patterns_that_are_none_are_compiled_anew(
+    tmp_path: Path, known: Callable[[], KnownPatterns], body: bytes
+) -> None:
+    known()
+    DatabaseCache(tmp_path).database(patterns("pump"))
+    (path,) = tmp_path.glob("*.patterns")
+    keep(path, body, 2)
+    known()
+    cache = DatabaseCache(tmp_path)
+    cache.recall()
+
+    assert found(cache.database(patterns("pump")), b"pump\n") == [0]
+    assert b"pump" in path.read_bytes()
+
+
+def test_patterns_that_other_code_compiled_are_left_alone(
+    tmp_path: Path, known: Callable[[], KnownPatterns], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known()
+    DatabaseCache(tmp_path).database(patterns("pump"))
+    (path,) = tmp_path.glob("*.patterns")
+    monkeypatch.setattr(database_cache, "_COMPILERS", database_cache._COMPILERS[:-1])
+    known()
+    cache = DatabaseCache(tmp_path)
+    cache.recall()
+    cache.database(patterns("pump"))
+
+    assert len(list(tmp_path.glob("*.patterns"))) == 2
+    assert path.exists()
 
 
 def test_hundreds_of_rules_of_one_pack_are_compiled_and_found() -> None:

@@ -10,7 +10,8 @@ from serialwatch.bundled import search_path
 from serialwatch.cli.errors import WRONG_USE, CliError, tell
 from serialwatch.cli.tables import safe
 from serialwatch.tomlfile import TomlError
-from serialwatch.triggers.database_cache import DatabaseCache, default_folder
+from serialwatch.triggers.cache_file import default_folder
+from serialwatch.triggers.database_cache import DatabaseCache
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.rules import load_rules
 from serialwatch.triggers.ruleset import RuleSet
@@ -53,8 +54,10 @@ def load_all(folders: Sequence[Path] = ()) -> RuleSet:
         CliError: nothing at all can be used.
 
     """
+    cache = _cache()
+    cache.recall()
     try:
-        return load_rules([*reversed(search_path("rules")), *folders], _cache().database)
+        return load_rules([*reversed(search_path("rules")), *folders], cache.database)
     except TomlError as exc:
         raise CliError("\n".join(exc.problems), WRONG_USE) from exc
 

@@ -17,7 +17,8 @@ import hyperscan as hs
 from serialwatch.bundled import search_path, told_search_path
 from serialwatch.config import Config, DiscoverConfig, PortConfig
 from serialwatch.tomlfile import TomlError
-from serialwatch.triggers.database_cache import DatabaseCache, default_folder
+from serialwatch.triggers.cache_file import default_folder
+from serialwatch.triggers.database_cache import DatabaseCache
 from serialwatch.triggers.matcher import Matcher
 from serialwatch.triggers.pattern_tree import PatternError
 from serialwatch.triggers.patterns import check_compiles, compile_scanned
@@ -97,6 +98,7 @@ class RuleBook:
         self._broken = self._folders.broken
 
     def _compiled(self, config: Config) -> Compiled:
+        self._cache.recall()
         ruleset = self._folders.load()
         self._tell_changes(ruleset)
         ready = []

@@ -1,44 +1,49 @@
-"""Compiled Hyperscan databases on disk: compiling takes time where loading takes none."""
+"""What compiling rules takes time for, kept on disk: it takes hardly any to read it back.
+
+A file is read only if nobody else could have written it and if it is whole; what cannot be read or
+written costs time and nothing else.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
-import stat
-import tempfile
+import sys
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
 import hyperscan as hs
 
-from serialwatch.triggers.patterns import Pattern, compile_database
+from serialwatch import lines
+from serialwatch.triggers import effort, patience, pattern_tree, patterns, stand_in
+from serialwatch.triggers.cache_file import keep, read_kept
+from serialwatch.triggers.patterns import Pattern, compile_database, known_patterns
 
 log = logging.getLogger(__name__)
 
-KEPT = 4  # files, the newest: with and without a port's own `ready`, before and after a change
 MAX_BYTES = 256 * 1024 * 1024
-_DIGEST = hashlib.sha256().digest_size
-
-
-def default_folder() -> Path:
-    """Return where this user's compiled rules are kept."""
-    if given := os.environ.get("CACHE_DIRECTORY"):  # systemd's
-        return Path(given) / "rules"
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "serialwatch" / "rules"
+_KEPT = 4  # databases: with and without a port's own `ready`, before and after a change
+_PATTERNS_KEPT = 2  # of two versions of the program
+_COMPILERS = (patterns, pattern_tree, stand_in, effort, patience, lines)  # of patterns
 
 
 class DatabaseCache:
-    """Databases by what was compiled and by what.
-
-    A file is used only if nobody else could have written it and if it is whole; what cannot be
-    read or written costs time and nothing else.
-    """
+    """Compiled patterns and Hyperscan databases of the rules, in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+
+    def recall(self) -> None:
+        """Take up what earlier processes have compiled: to be called before rules are loaded."""
+        if known_patterns.has_recalled:
+            return
+        path = self._patterns_path()
+        body = read_kept(path, MAX_BYTES) if path else None
+        with suppress(AttributeError, KeyError, TypeError, ValueError):
+            known_patterns.recall(json.loads(body) if body else [])
 
     def database(self, patterns: tuple[Pattern, ...]) -> hs.Database:
         """Return the database of these patterns, as `compile_database` does.
@@ -48,28 +53,29 @@ class DatabaseCache:
 
         """
         path = self._folder / f"{_key(patterns)}.hsdb"
-        if (database := _read(path)) is not None:
-            return database
-        database = compile_database(patterns)
-        try:
-            self._write(path, hs.dumpb(database))
-        except (OSError, hs.HyperscanError) as exc:
-            log.warning("%s: compiled rules are not kept for the next start: %s", path, exc)
+        database = _read(path)
+        if database is None:
+            database = compile_database(patterns)
+            self._keep(path, hs.dumpb(database), _KEPT)
+        if known_patterns.has_news and (known := self._patterns_path()):
+            self._keep(known, json.dumps(known_patterns.told()).encode("ascii"), _PATTERNS_KEPT)
         return database
 
-    def _write(self, path: Path, body: bytes) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=self._folder, suffix=".new")
+    def _keep(self, path: Path, body: bytes, most_files: int) -> None:
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(body).digest() + body)
-            Path(name).replace(path)
+            keep(path, body, most_files)
+        except OSError as exc:
+            log.warning("%s: compiled rules are not kept for the next start: %s", path, exc)
+
+    def _patterns_path(self) -> Path | None:
+        """Return the file of compiled patterns, named for what compiles them."""
+        digest = hashlib.sha256(repr(sys.version_info).encode())
+        try:
+            for module in _COMPILERS:
+                digest.update(Path(str(module.__file__)).read_bytes())
         except OSError:
-            Path(name).unlink(missing_ok=True)
-            raise
-        kept = sorted(self._folder.glob("*.hsdb"), key=lambda p: p.stat().st_mtime)
-        for old in kept[:-KEPT]:
-            old.unlink(missing_ok=True)
+            return None  # not in files
+        return self._folder / f"{digest.hexdigest()[:32]}.patterns"
 
 
 def _key(patterns: tuple[Pattern, ...]) -> str:
@@ -83,16 +89,11 @@ def _key(patterns: tuple[Pattern, ...]) -> str:
 
 
 def _read(path: Path) -> hs.Database | None:
-    with suppress(OSError, hs.HyperscanError), path.open("rb") as file:
-        about = os.fstat(file.fileno())
-        is_ours = about.st_uid in (0, os.geteuid()) and not about.st_mode & 0o022
-        if not (is_ours and stat.S_ISREG(about.st_mode) and about.st_size < MAX_BYTES):
-            return None
-        text = file.read()
-        if hashlib.sha256(text[_DIGEST:]).digest() != text[:_DIGEST]:
-            return None
+    if (body := read_kept(path, MAX_BYTES)) is None:
+        return None
+    with suppress(OSError, hs.HyperscanError):
         # Hyperscan itself looks whether the CPU is of the kind that it was compiled for.
-        database = hs.loadb(text[_DIGEST:], hs.HS_MODE_BLOCK)
+        database = hs.loadb(body, hs.HS_MODE_BLOCK)
         hs.Scratch(database)
         os.utime(path)
         return database

@@ -11,8 +11,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
+from typing import Any
 
 import hyperscan as hs
 
@@ -27,8 +28,9 @@ from serialwatch.triggers.pattern_tree import (
     forget_trees,
     parse,
 )
-from serialwatch.triggers.stand_in import StandIns, stand_ins
+from serialwatch.triggers.stand_in import stand_ins
 
+MOST_KNOWN = 32_768  # patterns
 MOST_WAYS = 200_000  # tries of `re`, some milliseconds
 _REST_OF_WORD = re.compile(rb"\w*")
 _SYLLABLE = re.compile(
@@ -56,7 +58,7 @@ class Pattern:
     @property
     def stand_ins(self) -> tuple[bytes, ...]:
         """Return expressions for Hyperscan, quicker to compile; they find at least as much."""
-        return _stand_ins(self.source).texts
+        return _stand_ins(self.source)
 
     @property
     def is_exact(self) -> bool:
@@ -103,7 +105,76 @@ class Pattern:
         return found is not None and len(found[0]) == len(text)
 
 
-@lru_cache(maxsize=32_768)
+_LASTING = tuple(each.name for each in fields(Pattern) if each.compare)
+
+
+class KnownPatterns:
+    """What this process, and earlier ones whose work it has recalled, have compiled."""
+
+    def __init__(self) -> None:
+        self.has_recalled = False
+        self.has_news = False  # of what is in use, since it was told last
+        self._recalled: dict[str, tuple[Pattern, tuple[bytes, ...]]] = {}
+        self._used: dict[str, Pattern] = {}
+        self._stand_ins: dict[str, tuple[bytes, ...]] = {}
+
+    def recall(self, told: Iterable[tuple[dict[str, Any], list[str]]]) -> None:
+        """Take up what another process has told.
+
+        Raises:
+            AttributeError: it is nothing that `told` returns.
+            KeyError: likewise.
+            TypeError: likewise.
+            ValueError: likewise.
+
+        """
+        self.has_recalled = True
+        for values, texts in told:
+            written = {name: values[name].encode("ascii") for name in ("expression", "in_python")}
+            made = Pattern(**values | written | {"names": tuple(values["names"])})
+            self._recalled[made.source] = made, tuple([text.encode("ascii") for text in texts])
+
+    def told(self) -> list[tuple[dict[str, Any], list[str]]]:
+        """Return all that is in use, to be kept as JSON."""
+        self.has_news = False
+        return [
+            (
+                {name: _as_text(getattr(pattern, name)) for name in _LASTING},
+                [text.decode("ascii") for text in self._stand_ins.get(source, ())],
+            )
+            for source, pattern in self._used.items()
+        ]
+
+    def pattern(self, source: str) -> Pattern:
+        """Return a pattern, compiled now unless it is known."""
+        if source in self._recalled:
+            made = self._recalled[source][0]
+        else:
+            made = _compiled(source)
+            self.has_news = True
+        if len(self._used) < MOST_KNOWN:
+            self._used[source] = made
+        return made
+
+    def stand_ins(self, source: str) -> tuple[bytes, ...]:
+        """Return the stand-ins of a pattern, made now unless they are known."""
+        texts = self._recalled[source][1] if source in self._recalled else ()
+        if not texts:
+            texts = stand_ins(parse(source)).texts
+            self.has_news = True
+        if source in self._used:
+            self._stand_ins[source] = texts
+        return texts
+
+
+known_patterns = KnownPatterns()
+
+
+def _as_text(value: object) -> object:
+    return value.decode("ascii") if isinstance(value, bytes) else value
+
+
+@lru_cache(maxsize=MOST_KNOWN)
 def compile_pattern(source: str) -> Pattern:
     """Return the pattern in both forms; look-around and backreferences are for `re` alone.
 
@@ -111,6 +182,10 @@ def compile_pattern(source: str) -> Pattern:
         PatternError: not a regular expression, or one that the two engines read differently.
 
     """
+    return known_patterns.pattern(source)
+
+
+def _compiled(source: str) -> Pattern:
     if not source:
         raise PatternError("the pattern is empty")
     if len(source) > MAX_LENGTH:
@@ -142,7 +217,7 @@ def compile_pattern(source: str) -> Pattern:
         or (
             tree.is_anchored
             and tree.longest_literal >= LEAST_PLAIN_GLUED
-            and not _stand_ins(source).hold_start
+            and not stand_ins(tree).hold_start
         ),
         has_fixed_end=tree.root.has_fixed_end,
         can_be_empty=tree.root.can_be_empty,
@@ -166,17 +241,17 @@ def _least_costly(sharing: int, ways_each: int) -> int:
     return length + 1
 
 
-@lru_cache(maxsize=32_768)
-def _stand_ins(source: str) -> StandIns:
-    return stand_ins(parse(source))
+@lru_cache(maxsize=MOST_KNOWN)
+def _stand_ins(source: str) -> tuple[bytes, ...]:
+    return known_patterns.stand_ins(source)
 
 
-@lru_cache(maxsize=32_768)
+@lru_cache(maxsize=MOST_KNOWN)
 def _regex(in_python: bytes) -> re.Pattern[bytes]:
     return re.compile(in_python)
 
 
-@lru_cache(maxsize=32_768)
+@lru_cache(maxsize=MOST_KNOWN)
 def _glued(source: str) -> re.Pattern[bytes]:
     tree = parse(source)
     caseless = "(?i)" if tree.is_caseless else ""
