@@ -383,6 +383,8 @@ def test_no_id_at_all_brings_no_guess(cli: Cli) -> None:
         ),
         ('[port.a]\ndevice = "com1"\n', ':2: port "a": com1: a device is a whole path such as'),
         ('[port.a]\ndevice = "command:"\n', ':2: port "a": command:: what to run is missing'),
+        ('[port.a]\ndevice = "/dev/null"\n', ':2: port "a": /dev/null: not a serial device: the'),
+        ('[port.a]\ndevice = "/"\n', ':2: port "a": /: not a serial device (a saved log is'),
         (
             '[port.a]\ndevice = "/x"\n[api]\nlisten = "0.0.0.0:9808"\n',
             ":4: api.listen: 0.0.0.0:9808: open to the network without TLS",
@@ -406,6 +408,38 @@ def test_a_checked_configuration_names_nothing_that_is_not_there(
 
     assert result.code == 2
     assert f"{path}{told}" in result.err
+
+
+def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_file(
+    cli: Cli, tmp_path: Path
+) -> None:
+    path = tmp_path / "bench.toml"
+    path.write_text(
+        "[log]\nkeep_bytes = []\n"
+        '[port.a]\ndevice = "com1"\n'
+        '[port.b]\ndevice = "/x"\neol = "x"\nrules = ["linus"]\n'
+        '[port.c]\ndevice = "usb:x"\n[port.D]\ndevice = "/y"\n'
+        '[port.e]\ndevice = "/z"\nrules = ["linus"]\n'
+        "[discover.x]\nusbb = 1\n[other]\n"
+    )
+    result = cli("config", "check", str(path))
+
+    told = [row.split(": ")[1] for row in result.err.splitlines()]
+    assert told == [f"{path}:{line}" for line in (2, 4, 7, 10, 11, 15, 17, 18)]
+
+
+@pytest.mark.parametrize("port", ["1", "[1]", "{a = 1}", '{a = {device = 1}, b = ""}', "{a = {}}"])
+@pytest.mark.parametrize("notify", ["1", "[1]", "[{}]", "{}"])
+def test_a_configuration_of_other_shapes_is_told(
+    cli: Cli, tmp_path: Path, port: str, notify: str
+) -> None:
+    path = tmp_path / "bench.toml"
+    path.write_text(f"agent = 3\nport = {port}\nnotify = {notify}\nlog = {{keep_days = [[]]}}\n")
+    result = cli("config", "check", str(path))
+
+    assert result.code == 2
+    assert f"{path}:2: port" in result.err
+    assert f"{path}:3: notify" in result.err
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,13 @@ def test_a_terminal_looks_the_same_with_and_without_the_filter() -> None:
         (b"a\x1b]0;evil\x07b", True, "ab"),
         (b"tab\tstays\x00", False, "tab\tstays"),
         (b"", False, ""),
+        (b"Kernel panic\r\0", False, "Kernel panic"),  # telnet's fill, a bell, a colour's end
+        (b"Kernel panic\r\x07", False, "Kernel panic"),
+        (b"\x1b[31mKernel panic\r\x1b[0m", True, "\x1b[31mKernel panic\x1b[0m"),
+        (b"panic\r ", False, "panic"),
+        (b" 99%\r\x1b[K", False, ""),
+        (b" 99%\r    ", False, "    "),
+        (b" 99%\r\x1b[Kdone\r", False, "done"),
     ],
 )
 def test_a_line_of_a_log_keeps_at_most_its_colours(raw: bytes, colour: bool, text: str) -> None:

@@ -288,13 +288,23 @@ def load_config(path: Path | None, ports: Sequence[str] = ()) -> Config:
         TomlError: every problem with file, line, key and what is allowed.
 
     """
+    config, problems = read_config(path, ports)
+    if problems:
+        raise TomlError(problems)
+    return config
+
+
+def read_config(path: Path | None, ports: Sequence[str] = ()) -> tuple[Config, list[str]]:
+    """Return a configuration without the tables that cannot be used, and every problem with it.
+
+    Raises:
+        TomlError: the file cannot be read, or is no TOML.
+
+    """
     path = path or found_config()
     file = TomlFile("--port", "", {}) if path is None else read_toml(path)
-    try:
-        config = _ADAPTER.validate_python(file.data)
-    except ValidationError as exc:
-        raise TomlError([*_explained(file, exc), *_bad_port_names(file)]) from exc
-    problems = [*_bad_port_names(file), *_problems(file, config)]
+    config, problems = _good_tables(file)
+    problems += [*_bad_port_names(file), *_problems(file, config)]
     named = dict(config.port)
     for text in ports:
         name, _, device = text.partition("=")
@@ -316,9 +326,26 @@ def load_config(path: Path | None, ports: Sequence[str] = ()) -> Config:
             problems.append(
                 f'{place}: port "{name}": device {port.device} is already port "{other}"'
             )
-    if problems:
-        raise TomlError(problems)
-    return _with_names(config, named, None if path is None else file)
+    return _with_names(config, named, None if path is None else file), problems
+
+
+def _good_tables(file: TomlFile) -> tuple[Config, list[str]]:
+    """Return what is right in a file by itself, and what is wrong with the rest."""
+    try:
+        return _ADAPTER.validate_python(file.data), []
+    except ValidationError as exc:
+        good = {k: dict(v) if isinstance(v, dict) else v for k, v in file.data.items()}
+        for error in exc.errors():
+            table, name = (*error["loc"], "", "")[:2]
+            if table in ("port", "discover") and isinstance(good.get(table), dict) and name:
+                good[table].pop(name, None)
+            else:
+                good.pop(str(table), None)
+        told = _explained(file, exc)
+    try:
+        return _ADAPTER.validate_python(good), told
+    except ValidationError:  # more is wrong than was told
+        return Config(), told
 
 
 def config_to_json(config: Config) -> dict[str, Any]:

@@ -377,18 +377,27 @@ def _open(device: str, options: PortOptions, thread: PortThread) -> BenchSerial:
 
 def _refuse_what_is_no_tty(device: str, path: str) -> None:
     # Before the open: to open a /dev/watchdog by mistake would arm it.
+    if problem := why_no_tty(path):
+        raise PortOpenError(device, "broken", f"open failed: {problem}")
+
+
+def why_no_tty(path: str) -> str:
+    """Return why what is at a path is no serial device, "" if it may be one.
+
+    Raises:
+        OSError: nothing is there, or it cannot be looked at.
+
+    """
     found = os.stat(path)
     if not stat.S_ISCHR(found.st_mode):
-        problem = "open failed: not a serial device (a saved log is replay:FILE)"
-        raise PortOpenError(device, "broken", problem)
+        return "not a serial device (a saved log is replay:FILE)"
     number = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
     if number in _NO_PORTS:
-        problem = f"open failed: not a serial device: {_NO_PORTS[number]}"
-        raise PortOpenError(device, "broken", problem)
+        return f"not a serial device: {_NO_PORTS[number]}"
     subsystem = os.path.realpath(f"/sys/dev/char/{number}/subsystem")
     if os.path.exists(subsystem) and os.path.basename(subsystem) != "tty":  # ptys are not in there
-        problem = f"open failed: not a serial device but one of {os.path.basename(subsystem)}"
-        raise PortOpenError(device, "broken", problem)
+        return f"not a serial device: the kernel counts it as {os.path.basename(subsystem)!r}"
+    return ""
 
 
 def _open_error(device: str, path: str, number: int) -> PortOpenError:

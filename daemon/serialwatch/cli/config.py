@@ -22,12 +22,14 @@ from serialwatch.config import (
     ResetCommand,
     config_to_json,
     load_config,
+    read_config,
 )
 from serialwatch.config_file import found_config
 from serialwatch.tomlfile import TomlError, TomlFile, read_toml
 from serialwatch_drivers.device import parse_device, split_options
 from serialwatch_drivers.find import find_opener
 from serialwatch_drivers.port import PortOpenError
+from serialwatch_drivers.tty import why_no_tty
 
 
 @click.group()
@@ -46,10 +48,9 @@ def check(path: Path | None, named: Path | None, ports: tuple[str, ...], as_json
     """Check a configuration file: the one at PATH, else your own, else the system's."""
     path = one_file(path, named)
     try:
-        loaded = load_config(path, ports)
-        problems = _beside(path, loaded)
-        if problems:
-            raise TomlError(problems)
+        loaded, problems = read_config(path, ports)
+        if problems := [*problems, *_beside(path, loaded)]:
+            raise TomlError(sorted(problems, key=_line))
     except TomlError as exc:
         if not as_json:
             raise CliError("\n".join(exc.problems), WRONG_USE) from exc
@@ -153,6 +154,8 @@ def _no_device(device: str) -> str:
         return f"what to {'run' if name.scheme == 'command' else 'play'} is missing"
     if name.scheme == "command":
         return _no_command(name.body)
+    if name.scheme == "tty" and os.path.exists(name.body):
+        return why_no_tty(name.body)
     return _no_replay(device) if name.scheme == "replay" else ""
 
 
@@ -176,6 +179,12 @@ def _no_program(place: str, command: Sequence[str]) -> list[str]:
     if shutil.which(command[0]):
         return []
     return [f"{place}: {command[0]}: no such program, or none that may be run"]
+
+
+def _line(problem: str) -> int:
+    """Return the line that a problem is told with, 0 if with none."""
+    number = problem.partition(": ")[0].rpartition(":")[2]
+    return int(number) if number.isdecimal() else 0
 
 
 def _where(path: Path | None) -> str:

@@ -17,6 +17,7 @@ _MOVES = re.compile(
     rb"\x1b\[(?:(?:\d{0,4}(?:;\d{0,4})?)[ABCDEFGHIKLMPSXZ@`abdefr]|[012]?J|\d{0,4}T|[su]|\?25[hl])"
 )
 _ERASES_IN_LINE = re.compile(rb"\x1b\[[012]?K")
+_ERASES = re.compile(rb"\x1b\[[0-3]?[JK]")
 _PLAIN_ESCAPES = frozenset(b"78DEM")  # save and restore the cursor, index, next line, reverse index
 _STRINGS = frozenset(b"]PX^_")  # OSC, DCS, SOS, PM, APC
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}".encode()
@@ -163,11 +164,17 @@ class EscapeFilter:
 
 
 def line_text(raw: bytes, *, colour: bool) -> str:
-    """Return a line of a log as it may be printed: what CRs have overwritten is left out."""
-    parts = [part for part in raw.split(b"\r") if part]
-    shown = EscapeFilter(Allowed.COLOUR if colour else Allowed.TEXT).feed(
-        parts[-1] if parts else b""
-    )
+    """Return a line of a log as it may be printed: what CRs have overwritten is left out.
+
+    What prints nothing overwrites nothing: NULs that fill, a bell, the end of a colour.
+    """
+    allowed = Allowed.COLOUR if colour else Allowed.TEXT
+    shown = b""
+    for part in raw.split(b"\r"):
+        over = EscapeFilter(allowed).feed(part)
+        seen, before = _COLOUR.sub(b"", over), _COLOUR.sub(b"", shown)
+        if seen.strip() or len(seen) >= len(before) or _ERASES.search(part):
+            shown = over
     text = shown.decode("utf-8", errors="replace")
     return f"{text}\x1b[0m" if "\x1b" in text else text
 
