@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -12,8 +14,10 @@ from typing import Any
 import pytest
 
 from bench_cable import within_s
+from serialwatch.agent.core_link import CoreError, CoreLink
 from serialwatch.service import agent_link
 from serialwatch.service.agent_link import AgentLink
+from serialwatch.store.database import StoreError
 from serialwatch.wire import Json, pack
 
 
@@ -44,6 +48,13 @@ async def started(link: AgentLink) -> tuple[asyncio.Task[None], int]:
     return running, link.pid
 
 
+async def heard(link: AgentLink) -> None:
+    began_s = link.last_beat_s
+    async with asyncio.timeout(5):
+        while link.last_beat_s == began_s:
+            await asyncio.sleep(0)
+
+
 async def stop(running: asyncio.Task[None]) -> None:
     running.cancel()
     with suppress(asyncio.CancelledError):
@@ -53,8 +64,15 @@ async def stop(running: asyncio.Task[None]) -> None:
 async def test_an_agent_that_is_not_up_yet_is_not_waited_for(
     link: AgentLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent_is("#!/bin/sh\nexec sleep 1000\n", tmp_path, monkeypatch)
+    script = f"""#!{sys.executable} -IS
+import socket, sys, time
+core = socket.socket(fileno=int(sys.argv[4]))
+core.sendall({pack({"kind": "beat"})!r})
+time.sleep(1000)
+"""
+    agent_is(script, tmp_path, monkeypatch)
     running, pid = await started(link)
+    await heard(link)
     await stop(running)
 
     with pytest.raises(ProcessLookupError):
@@ -68,17 +86,46 @@ async def test_an_agent_that_is_up_ends_in_order(
     script = f"""#!{sys.executable} -IS
 import socket, sys
 core = socket.socket(fileno=int(sys.argv[4]))
-core.sendall({pack({"kind": "beat"})!r})
+core.sendall({pack({"kind": "up"})!r})
 while core.recv(100):
     pass
 open({str(done)!r}, "w").close()
 """
     agent_is(script, tmp_path, monkeypatch)
     running, _ = await started(link)
-    began_s = link.last_beat_s
-    async with asyncio.timeout(5):
-        while link.last_beat_s == began_s:
-            await asyncio.sleep(0)
+    await heard(link)
     await stop(running)
 
     assert done.exists()
+
+
+async def test_a_database_that_is_full_is_not_told_by_each_who_needs_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer(_op: str, _body: Json) -> Any:
+        raise StoreError(tmp_path, "cannot be written: database or disk is full")
+
+    core, agent = socket.socketpair()
+    _, writer = await asyncio.open_connection(sock=core)
+    reader, agent_writer = await asyncio.open_connection(sock=agent)
+    asking = CoreLink(reader, agent_writer)
+    asks = asyncio.create_task(asking.ask("run", {}), name="ask")
+    caplog.set_level("INFO")
+    async with asyncio.timeout(5):
+        while not asking._asked:
+            await asyncio.sleep(0)
+        await AgentLink(list, answer)._reply({"id": 1, "op": "run"}, writer)
+        orders = asyncio.create_task(_consumed(asking), name="orders")
+        with pytest.raises(CoreError) as refused:
+            await asks
+    writer.close()
+    await orders
+    await asking.close()
+
+    assert refused.value.level == logging.DEBUG
+    assert caplog.records == []
+
+
+async def _consumed(link: CoreLink) -> None:
+    async for _ in link.orders():
+        pass

@@ -472,10 +472,19 @@ async def test_an_incident_whose_lines_are_gone_still_gets_a_report() -> None:
     assert "the lines of the fault: the log could not be read" in report.not_checked
 
 
-async def with_neighbour(trigger: str, other: str) -> Report:
+async def with_neighbour(
+    trigger: str, other: str, *, line_later_s: float = 0, fault_later_s: float = 0
+) -> Report:
     lines = [*lines_of("panic here"), *lines_of("panic there", "dut2")]
     here = incident_at(lines, "here", trigger=trigger, linked=(18,))
     there = incident_at(lines, "there", trigger=other, id=18)
+    hits = [
+        replace(hit, first_utc_ns=here.fault_utc_ns + round(fault_later_s * 1e9))
+        for hit in there.hits
+    ]
+    there = replace(there, hits=tuple(hits))
+    at_ns = lines[0].utc_ns + round(line_later_s * 1e9)
+    lines[1] = replace(lines[1], utc_ns=at_ns, last_utc_ns=at_ns)
 
     class Both(DirectTools):
         def open(
@@ -512,6 +521,30 @@ async def test_what_failed_in_another_way_in_the_same_second_is_no_common_cause(
 
     claim(report, "dut2 failed within the same second, but in another way: perhaps by chance.")
     assert not any("the boards share" in h.text for h in report.hypotheses)
+
+
+@pytest.mark.parametrize(
+    ("line_later_s", "fault_later_s", "near", "note"),
+    [
+        (0.9, 0.9, "within the same second", "same second"),
+        (4.2, 4.2, "within 4.2 s of it", "4.2 s later"),
+        (-2.6, 0, "within the same second, in lines that began 2.6 s apart", "2.6 s earlier"),
+        (0, 3, "in lines that began within the same second", "same second"),
+    ],
+)
+async def test_how_near_another_board_failed_is_true_of_the_times_that_are_shown(
+    line_later_s: float, fault_later_s: float, near: str, note: str
+) -> None:
+    later = {"line_later_s": line_later_s, "fault_later_s": fault_later_s}
+    report = await with_neighbour("mine.panic", "mine.panic", **later)
+    chance = await with_neighbour("mine.panic", "esp.brownout", **later)
+
+    claim(report, f"It was not this board alone: dut2 failed {near}.")
+    claim(chance, f"dut2 failed {near}, but in another way: perhaps by chance.")
+    (entry,) = [e for e in report.timeline if e.port == "dut2"]
+    assert entry.note == f"another board, {note}"
+    (fault,) = [e for e in report.timeline if e.port == "dut1"]
+    assert entry.utc_ns - fault.utc_ns == round(line_later_s * 1e9)
 
 
 async def test_a_fault_seen_before_is_counted() -> None:

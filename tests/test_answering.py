@@ -164,6 +164,36 @@ async def test_rules_answer_what_they_can(core: FakeCore, board: Board) -> None:
             assert f"[{cites}" in body["text"] or f" {cites}" in body["text"], text
 
 
+YES_OR_NO = [
+    ("is dut1 all right?", "No: dut1 is up, with 1 open incident: U-Boot took an exception"),
+    ("is dut1 up?", "Not known: dut1 is up, with 1 open incident: U-Boot took an exception"),
+    ("is dut1 silent?", "Yes: dut1 is up, nothing came yet."),
+    ("is the cable of dut1 bad?", "Not known: dut1: nothing was received since the daemon"),
+    ("did dut1 crash today?", "Yes: U-Boot took a synchronous abort"),
+    ("did dut1 hang today?", "No: no hang was noticed on dut1 today"),
+    ("is there anything wrong with dut1?", "Yes: U-Boot took a synchronous abort"),
+    ("was dut1 ok today?", "No: U-Boot took a synchronous abort"),
+    ("did dut1 reboot today?", "Yes: dut1 booted 2 times today."),
+    ("has dut1 ever had a lockup?", "No: nothing on dut1 as far back as is known has 'lockup'."),
+    ("did dut1 print DRAM?", "Yes: dut1 printed 2 lines with 'dram'."),
+    ('did dut1 print "lockup"?', "No: dut1 printed no line with 'lockup'."),
+    ("are all boards ok?", "No: 1 board is up, 1 open incident."),
+    ("how is dut1?", "dut1 is up, with 1 open incident"),
+]
+
+
+async def test_a_question_for_yes_or_no_is_answered_first(core: FakeCore, board: Board) -> None:
+    view = {"state": "up", "next_seq": 13, "last_rx_at": None, "bit_rate": 115200}
+    core.ports = {"dut1": view | {"open_incidents": 1}}
+    for number, (text, begins) in enumerate(YES_OR_NO, start=901):
+        report, body = await answered(core, ask(core, board, text, number))
+
+        assert report.title.startswith(begins), (text, report.title)
+        assert body["text"].startswith(begins), text
+        assert body["text"].count(report.title.rstrip(".")) == 1, body["text"]
+        assert report.claims.dropped == 0, body["text"]
+
+
 ASKED_FOR = {
     "a kernel panic": "linux/panic",
     "an overrun": "link/rx_overrun_host",
@@ -214,6 +244,22 @@ async def test_a_port_that_never_printed_is_told_in_words_for_people(
     assert report.title.startswith("dut3 printed nothing today")
     assert report.not_checked == (f"what log-stats would have told: {no_log}",)
     assert [s["told"] for s in told(core, "step", session)] == ["no such incident", no_log]
+
+
+async def test_a_silence_is_not_explained_by_a_fault_that_stops_no_board(
+    core: FakeCore, board: Board
+) -> None:
+    core.ports = {"dut3": {"state": "up", "next_seq": 1, "last_rx_at": None, "bit_rate": 115200}}
+    flood = incident_at(board.lines, "DRAM", trigger="rate.flood", id=41)
+    hits = (replace(flood.hits[0], severity="warning"),) if flood.hits else ()
+    flood = replace(flood, port="dut3", severity="warning", title="a flood", hits=hits)
+    save_change(core._db, flood)
+    report, _ = await answered(core, ask(core, board, "why is dut3 silent?"))
+    assert report.title.startswith("No hang of dut3 was noticed: dut3 is up")
+
+    save_change(core._db, replace(flood, id=42, severity="critical", title="a panic"))
+    report, _ = await answered(core, ask(core, board, "why is dut3 silent?", 901))
+    assert "a panic" in report.title
 
 
 async def test_incidents_that_fit_in_no_single_result_are_all_counted(

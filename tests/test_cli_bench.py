@@ -209,6 +209,20 @@ def test_send_sends_exactly_that_and_says_so(
     assert board.do(board.bench.by_name["dut1"].cable.received) == sent
 
 
+def test_send_does_not_say_that_a_board_behind_a_server_has_it(
+    board: ThreadedBench, cli: SocketCli
+) -> None:
+    port = board.bench.by_name["dut1"]
+    port.view = replace(port.view, device="rfc2217://lab2:3001")
+
+    assert cli("send", "dut1", "--no-newline", "y").out == (
+        "sent exactly 1 byte to dut1: 79\n"
+        "on the way to rfc2217://lab2:3001, which passes it on to the board\n"
+        "the answer begins at dut1:L1\n"
+    )
+    assert json.loads(cli("send", "dut1", "y", "--json").out)["server"] == "rfc2217://lab2:3001"
+
+
 def test_send_answers_in_json(cli: SocketCli) -> None:
     assert json.loads(cli("send", "dut1", "x", "--json").out) == {
         "port": "dut1",

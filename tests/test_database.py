@@ -445,6 +445,29 @@ async def test_a_full_disk_is_told_and_heals(
     assert db.healthy
 
 
+async def test_a_full_disk_is_told_once_however_many_rows_it_refuses(
+    db: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fill(conn: sqlite_utils.Database) -> None:
+        conn.execute("INSERT INTO mutes VALUES (?, NULL, 'x', 'y')", ["z" * 100_000])
+
+    async def refuse() -> None:
+        pages = await db.run(lambda conn: conn.execute("PRAGMA page_count").fetchone()[0])
+        await db.run(lambda conn: conn.execute(f"PRAGMA max_page_count = {pages}").fetchone())
+        with pytest.raises(StoreError):
+            await db.run(fill)
+
+    for _ in range(3):  # what is small still fits in: it heals, and is full again
+        await refuse()
+        with pytest.raises(StoreError):
+            await db.run(add("one"))
+        await within_s(10, db.keep(lambda _: None, "incident 1"))
+    messages = [record.getMessage() for record in caplog.records]
+
+    assert sum("database or disk is full" in text for text in messages) == 1
+    assert sum("written again" in text for text in messages) == 1
+
+
 async def test_what_is_no_database_is_moved_aside(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

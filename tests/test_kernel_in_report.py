@@ -15,7 +15,10 @@ DISCONNECT = "usb 1-2: USB disconnect, device number 5"
 def test_a_vanished_port_is_told_with_the_words_of_the_kernel() -> None:
     line = Line("dut1", 7, b"sensor: 23.4 C", 0, 10, 10, 10)
     incident = SimpleNamespace(
-        title="the serial adapter vanished", fault_utc_ns=20, fields={"kernel": DISCONNECT}
+        port="dut1",
+        title="the serial adapter vanished",
+        fault_utc_ns=20,
+        fields={"kernel": DISCONNECT},
     )
     story = Story(case=_case(incident, [line]))
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -77,6 +78,16 @@ def test_one_answer_serves_so_many_lines_only(monkeypatch: pytest.MonkeyPatch) -
 
     assert [(row.seq, row.last_seq, row.times) for row in found.rows] == [(1, 50, 50)]
     assert found.next_first == 51
+
+
+def test_a_line_has_the_time_of_its_first_byte_and_says_if_it_stood_unfinished() -> None:
+    typed = line(1, b"=> reset", at_s=1)
+    typed = replace(typed, last_utc_ns=typed.utc_ns + 300 * S)
+    log = LineLog([typed, line(2, b"resetting ...", at_s=301)])
+    stood, plain = read_lines(log, LogRange(1, 2, is_backward=False), ALL, 10).rows
+
+    assert (stood.utc_ns, stood.last_utc_ns) == (START_NS + S, START_NS + 301 * S)
+    assert (plain.utc_ns, plain.last_utc_ns) == (START_NS + 301 * S, 0)
 
 
 def test_words_and_alternatives() -> None:

@@ -193,6 +193,36 @@ def test_a_quiet_log_of_many_files_is_not_looked_through_again(
     assert raws(view.lines(first=49)) == [(49, b"up"), (50, b"and on")]
 
 
+def test_a_log_of_many_files_is_opened_without_a_look_at_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seq in range(10, 1000, 10):
+        small_file(tmp_path, seq)
+    looked_at: list[object] = []
+    real = os.stat
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", lambda path, **how: looked_at.append(path) or real(path, **how))  # type: ignore[func-returns-value]
+        bounds = PortLog(tmp_path, "dut1").bounds()
+
+    assert bounds == (10, 990)
+    assert len(looked_at) < 10
+
+
+def test_files_without_a_byte_are_left_out_wherever_they_are(tmp_path: Path) -> None:
+    for seq in range(10, 200, 10):
+        small_file(tmp_path, seq, b"" if seq in {10, 20, 90, 100, 180, 190} else b"x\n")
+    view = PortLog(tmp_path, "dut1")
+    seqs = [line.seq for line in view.lines()]
+
+    assert view.bounds() == (30, 170)
+    assert seqs == [*range(30, 90, 10), *range(110, 180, 10)]
+    assert [line.seq for line in view.lines(reverse=True)] == seqs[::-1]
+    assert view.newest_from(170, 8) == 80
+    (log_files(tmp_path)[2]).unlink()
+    view.refresh()
+    assert view.bounds() == (40, 170)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_view_is_as_a_new_one_whatever_files_come_grow_and_go(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)

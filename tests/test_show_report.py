@@ -13,9 +13,10 @@ from bench_api import STARTED_UTC_NS as T
 from serialwatch.api.logs import LogQuery
 from serialwatch.cli.errors import CliError
 from serialwatch.cli.markdown import fenced, inert
-from serialwatch.cli.report_context import read_stretches, stretches
+from serialwatch.cli.report_context import Stretch, context_lines, read_stretches, stretches
 from serialwatch.cli.report_diff import changes, diff_json, diff_lines
 from serialwatch.cli.show_report import About, Earlier, report_lines, report_markdown
+from serialwatch.cli.times import exact
 from serialwatch.records import (
     Claims,
     Conclusion,
@@ -373,3 +374,10 @@ def test_the_first_sign_is_told_beside_a_time_that_is_the_faults() -> None:
     assert "03:58:12" in lines[0]
     assert "First sign       1.6 s earlier, L27, U-Boot's environment is not valid" in lines
     assert "First sign       L27, U-Boot's environment is not valid" in timeless
+
+
+def test_a_cited_line_that_stood_unfinished_has_the_time_of_its_first_byte() -> None:
+    typed = Line("dut1", 3, b"=> reset", 1, T, T + 300 * 10**9, 0)
+    (row,) = context_lines(REPORT, [Stretch("dut1", 3, 3, (typed,))], NOW, None)
+
+    assert exact(T, NOW) in row.plain

@@ -261,6 +261,28 @@ def test_the_timeline_has_the_lines_own_words_and_order() -> None:
     assert verified.report.timeline[0].utc_ns == LOG[2].utc_ns
 
 
+def test_a_line_that_stood_unfinished_is_shown_at_its_first_byte_and_says_so() -> None:
+    later = LOG[1].utc_ns + 2_600_000_000
+    ledger = LEDGER | {("dut1", 2): replace(LOG[1], last_utc_ns=later)}
+    said = [TimelineEntry("dut1", 2, later, "", note) for note in ("typed", "")]
+    once = verify(replace(report(), timeline=tuple(said[:1])), ledger, {}, INCIDENT, {}).report
+    bare = verify(replace(report(), timeline=tuple(said[1:])), ledger, {}, INCIDENT, {}).report
+    again = verify(once, ledger, {}, INCIDENT, {}).report
+
+    (entry,) = once.timeline
+    assert (entry.utc_ns, entry.note) == (LOG[1].utc_ns, "typed, last byte 2.6 s later")
+    assert [e.note for e in bare.timeline] == ["last byte 2.6 s later"]
+    assert again.timeline == once.timeline
+
+
+def test_how_long_a_line_stood_may_be_said() -> None:
+    ledger = LEDGER | {("dut1", 3): replace(LOG[2], last_utc_ns=LOG[2].utc_ns + 7_300_000_000)}
+    draft = report(claim("Its last byte came 7.3 s after the first."))
+
+    assert not verify(draft, ledger, {}, INCIDENT, {}).dropped
+    assert verify(draft, LEDGER, {}, INCIDENT, {}).dropped
+
+
 def test_next_steps_bring_no_command_or_address_of_their_own() -> None:
     steps = (
         NextStep("run `bdinfo` on the board"),

@@ -121,7 +121,7 @@ async def test_an_incident_counts_by_its_own_lines_whatever_its_title(core: Fake
     assert "dut1:L5" in refs(stalls)
     assert brownouts.title.startswith("1 line on dut1 since 00:00 with 'brownout', 1 incident")
     assert oops.title.endswith("as far back as is known with 'oops', 1 incident.")
-    assert none.title == "Nothing on dut1 as far back as is known has 'lockup'."
+    assert none.title == "No: nothing on dut1 as far back as is known has 'lockup'."
 
 
 async def test_the_worst_is_told_and_nothing_as_bad_is_called_milder(core: FakeCore) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -16,7 +17,14 @@ BEAT_S = 1.0
 
 
 class CoreError(Exception):
-    """The core refused something, did not answer, or is gone."""
+    """The core refused something, did not answer, or is gone.
+
+    `level` is that at which to log it: low for what the core has told by itself.
+    """
+
+    def __init__(self, problem: str, level: int = logging.WARNING) -> None:
+        super().__init__(problem)
+        self.level = level
 
 
 class CoreLink:
@@ -78,6 +86,11 @@ class CoreLink:
                 if not answer.done():
                     answer.set_exception(CoreError("the core is gone"))
 
+    async def tell_up(self) -> None:
+        """Tell the core that orders are taken from now on."""
+        with contextlib.suppress(ConnectionError):
+            await self._send({"kind": "up"})
+
     async def beat(self) -> None:
         """Tell the core each second that this loop turns; for a task."""
         while not self._is_gone:
@@ -100,7 +113,8 @@ class CoreLink:
         if message.get("ok"):
             answer.set_result(message.get("body"))
         else:
-            answer.set_exception(CoreError(str(message.get("error") or "refused")))
+            level = logging.DEBUG if message.get("is_told") else logging.WARNING
+            answer.set_exception(CoreError(str(message.get("error") or "refused"), level))
 
     async def _send(self, message: Json) -> None:
         self._writer.write(pack(message))

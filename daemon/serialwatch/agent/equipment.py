@@ -83,6 +83,7 @@ class Equipment:
             incident=incident,
             max_risk="L2" if is_model else "L1",
             ask_ports=self.ports_for_skills,
+            ask_daemon=self.daemon_for_skills,
             submit_report=submit,
             write_memory=self.remember,
             write_snapshot=self.told("snapshot") if is_model else None,
@@ -139,7 +140,7 @@ class Equipment:
         try:
             await self.link.ask("late", body)
         except CoreError as exc:
-            log.warning("the result of job %s is not stored: %s", late.job_id, exc)
+            log.log(exc.level, "the result of job %s is not stored: %s", late.job_id, exc)
         return tools is not None
 
     async def ports(self, limit_s: float = PORTS_LIMIT_S) -> Mapping[str, Any]:
@@ -158,6 +159,11 @@ class Equipment:
             return await self.ports()
         except CoreError as exc:
             raise RefusedError("precondition", str(exc)) from exc
+
+    async def daemon_for_skills(self) -> Mapping[str, Any]:
+        """Return how the daemon itself stands, or refuse."""
+        state: Mapping[str, Any] = await self.told("daemon")({})
+        return state
 
     async def _tell_step(self, call: Call, run_id: str, session_id: str, port: str) -> None:
         """Let the core tell whoever follows the run that a skill was called."""

@@ -392,7 +392,7 @@ class Investigator:
         try:
             told = await self._link.ask("memory", memory)
         except CoreError as exc:
-            log.warning("incident %d: not remembered: %s", incident.id, exc)
+            log.log(exc.level, "incident %d: not remembered: %s", incident.id, exc)
             return
         if isinstance(told, dict) and (why := told.get("refused")):
             log.info("incident %d: not remembered: %s", incident.id, why)

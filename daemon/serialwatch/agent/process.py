@@ -57,6 +57,7 @@ async def _obey(link: CoreLink, tasks: asyncio.TaskGroup, environ: Mapping[str, 
             kind = order.get("kind")
             if kind == "hello" and agent is None:
                 agent = await Agent.started(link, Setup.of(order, environ), tasks)
+                await link.tell_up()
             elif kind == "wake" and agent is not None:
                 agent.wake(order)
             elif kind == "answered" and agent is not None:
@@ -165,7 +166,7 @@ class Agent:
         try:
             late = await execute(self._equipment, approval)
         except CoreError as exc:
-            log.warning("action %s: %s", approval["id"], exc)
+            log.log(exc.level, "action %s: %s", approval["id"], exc)
         else:
             if late is not None:
                 self._take_late(late)
@@ -202,7 +203,7 @@ class Agent:
             try:
                 await self._investigator.late(late)
             except CoreError as exc:
-                log.warning("the report does not tell of %s: %s", late.job_id, exc)
+                log.log(exc.level, "the report does not tell of %s: %s", late.job_id, exc)
 
         self._spawn(take(), f"late result {late.job_id}")
 
@@ -232,7 +233,7 @@ class Agent:
                 await self._investigator.model(work)
             is_good = True
         except CoreError as exc:
-            log.warning("incident %d: %s", work.incident.id, exc)
+            log.log(exc.level, "incident %d: %s", work.incident.id, exc)
         except Exception:  # one investigation must not end the others
             log.exception("incident %d: the investigation failed", work.incident.id)
         finally:
@@ -248,7 +249,7 @@ class Agent:
             try:
                 await self._link.ask("done", {"queue_id": queue_id, "ok": is_good})
             except CoreError as exc:
-                log.warning("incident %d: %s", work.incident.id, exc)
+                log.log(exc.level, "incident %d: %s", work.incident.id, exc)
 
     def _tell_breaker(self, is_open: bool) -> None:
         async def tell() -> None:

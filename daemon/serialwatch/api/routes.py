@@ -249,7 +249,9 @@ class Routes:
             return await self._send_at_pace(request, port.name, caller.who, data, pace)
         entry = _send_entry(caller.who, port.name, data)
         seq = await audited(self._bench, entry, self._bench.write(port.name, data, "send"))
-        return _json({"port": port.name, "bytes": len(data), "before_seq": seq})
+        told = {"port": port.name, "bytes": len(data), "before_seq": seq}
+        is_remote = port.device.startswith(("rfc2217:", "socket:"))
+        return _json(told | ({"server": port.device} if is_remote else {}))
 
     async def _send_at_pace(
         self, request: web.Request, port: str, who: Who, data: bytes, pace: Pace

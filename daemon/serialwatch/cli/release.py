@@ -39,7 +39,9 @@ class _WithCommand(click.Command):
 @click.command(cls=_WithCommand, context_settings={"ignore_unknown_options": False})
 @click.argument("port", type=PORT)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@click.option("--for", "ttl_s", type=Number(min=1), help="Lend it for so many seconds.")
+@click.option(
+    "--for", "ttl_s", type=Number(min=1), help="Lend it for so many seconds, and return at once."
+)
 @click.option("--take-back", is_flag=True, help="End a release, whoever has the port.")
 @json_option
 @socket_option
@@ -54,8 +56,9 @@ def release(
     """Close PORT so that COMMAND can open it, e.g. `release dut1 -- esptool write_flash …`.
 
     It is opened again when COMMAND has ended; its exit code is ours. In its environment
-    SERIALWATCH_DEVICE is what to open. Without COMMAND the port stays closed until Ctrl-C, or as
-    --for says. With --json what COMMAND prints goes to standard error.
+    SERIALWATCH_DEVICE is what to open. Without COMMAND the port stays closed until Ctrl-C; with
+    --for it does so on its own, until then or --take-back. With --json what COMMAND prints goes to
+    standard error.
     """
     if sum((bool(command), ttl_s is not None, take_back)) > 1:
         raise click.UsageError("COMMAND, --for and --take-back exclude each other")

@@ -85,7 +85,7 @@ def context_lines(
 
 def _row(line: Line, numbers: Sequence[int], now: datetime, width: int | None) -> Text:
     mark = ">" if numbers else " "
-    at = f"{exact(line.told_utc_ns, now)}  " if line.utc_ns else ""
+    at = f"{exact(line.utc_ns, now)}  " if line.utc_ns else ""
     start = f"{mark} {at}{line.port}:L{line.seq}  "
     text = show(line.raw).replace("\t", " ")
     refs = f"  [{', '.join(map(str, numbers))}]" if numbers else ""

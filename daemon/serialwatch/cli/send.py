@@ -9,6 +9,7 @@ import click
 from serialwatch.cli.client import find_daemon, part
 from serialwatch.cli.errors import CliError
 from serialwatch.cli.options import PORT, Number, json_option, socket_option
+from serialwatch.cli.tables import safe
 
 _SHOWN = 16  # bytes that are repeated in hex
 _MAX_MS = 60_000
@@ -75,6 +76,8 @@ def send(
     click.echo(f"sent exactly {count} byte{'' if count == 1 else 's'} to {port}: {shown}")
     if wait_echo:
         click.echo("the board has shown all of it")
+    elif server := body.get("server"):
+        click.echo(f"on the way to {safe(server)}, which passes it on to the board")
     if body["before_seq"]:
         click.echo(f"the answer begins at {port}:L{body['before_seq']}")
 

@@ -277,7 +277,8 @@ def _checked(report: Report) -> str:
     """Tell what the verifier let pass, and what it did not."""
     kept, dropped = len(report.conclusions), report.claims.dropped
     words = "1 claim" if kept == 1 else f"{kept or 'no'} claims"
-    words += ", against the lines cited"
+    has_lines = any(conclusion.evidence for conclusion in report.conclusions)
+    words += f", against the {'lines' if has_lines or not kept else 'results'} cited"
     if dropped:
         verb = "is" if dropped == 1 else "are"
         words += f"; {dropped} more had no evidence there and {verb} left out"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, cast, get_args
 
@@ -75,6 +75,7 @@ class AgentDesk:
         self.bench: Bench | None = None
         self.questions: Questions | None = None
         self.approvals: Approvals | None = None
+        self.own_state: Callable[[], Awaitable[Json]] | None = None  # of the daemon itself
         self._db = db
         self._writer = writer
         self._metrics = metrics
@@ -169,6 +170,8 @@ class AgentDesk:
             return {
                 view.name: port_to_json(view) | self._hands_on(view.name) for view in self._views()
             }
+        if op == "daemon" and self.own_state is not None:
+            return await self.own_state()
         if op == "novel":
             self._take_novel(body)
             return None
@@ -228,9 +231,11 @@ class AgentDesk:
                 await self._db.run(job)
                 is_stored = True
             except StoreError as exc:
-                log.warning("report %d.%d waits for the database: %s", *key, exc)
+                log.debug("report %d.%d waits for the database: %s", *key, exc)
         else:
-            log.warning("report %d.%d: the log is not on disk", *key)
+            is_told = not cited.keys().isdisjoint(self._writer.problems)
+            level = logging.DEBUG if is_told else logging.WARNING
+            log.log(level, "report %d.%d: the log is not on disk", *key)
         if not is_stored:
             while len(self.unstored) >= MAX_UNSTORED:
                 self.unstored.pop(next(iter(self.unstored)))

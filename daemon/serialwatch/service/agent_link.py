@@ -37,7 +37,7 @@ class AgentLink:
         self._writer: asyncio.StreamWriter | None = None
         self.pid: int | None = None
         self.last_beat_s = 0.0  # loop time
-        self._has_spoken = False  # this process, at all
+        self._is_up = False  # this process
 
     async def run(self) -> None:
         """Start the process and serve it until it ends, which is always a failure.
@@ -64,7 +64,7 @@ class AgentLink:
         self.pid = process.pid
         self._writer = writer
         self.last_beat_s = asyncio.get_running_loop().time()
-        self._has_spoken = False
+        self._is_up = False
         try:
             for message in self._hello():
                 self.send(message)
@@ -77,7 +77,7 @@ class AgentLink:
             self._writer = None
             self.pid = None
             writer.close()
-            await _end(process, is_up=self._has_spoken)
+            await _end(process, is_up=self._is_up)
 
     def send(self, message: Json) -> bool:
         """Send a message; False when there is no agent now (it asks the database at its start)."""
@@ -91,8 +91,9 @@ class AgentLink:
     ) -> None:
         while (message := await receive(reader)) is not None:
             self.last_beat_s = asyncio.get_running_loop().time()
-            self._has_spoken = True
-            if message.get("kind") == "ask":
+            kind = message.get("kind")
+            self._is_up = self._is_up or kind == "up"
+            if kind == "ask":
                 tasks.create_task(self._reply(message, writer), name=f"agent {message.get('op')}")
         raise AgentHungError("the agent process ended")
 
@@ -101,8 +102,9 @@ class AgentLink:
         try:
             reply["body"] = await self._answer(str(message.get("op")), message.get("body") or {})
         except StoreError as exc:
-            log.warning("agent asked %r: %s", message.get("op"), exc)
-            reply |= {"ok": False, "error": f"{type(exc).__name__}: {exc}"}
+            # What ails the database is told by itself, not by each who needs it.
+            log.debug("agent asked %r: %s", message.get("op"), exc)
+            reply |= {"ok": False, "error": f"{type(exc).__name__}: {exc}", "is_told": True}
         except Exception as exc:
             # Whatever the agent sends, capture goes on; it learns what was wrong with it.
             log.exception("agent asked %r", message.get("op"))

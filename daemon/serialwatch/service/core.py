@@ -38,6 +38,7 @@ from serialwatch.service.garbage import made_for_good
 from serialwatch.service.host import HostWatch
 from serialwatch.service.loans import Loans
 from serialwatch.service.look_up import look_up
+from serialwatch.service.outage import Outage, PortBytes
 from serialwatch.service.places import make_folder, read_token, socket_of
 from serialwatch.service.port_configs import about_ports, is_same_port
 from serialwatch.service.port_ttys import PortTtys
@@ -55,6 +56,7 @@ from serialwatch.store.database import Database, SchemaTooNewError, StoreError
 from serialwatch.store.log_retention import prune
 from serialwatch.store.log_writer import LogWriter
 from serialwatch.store.memory_upkeep import clean_up
+from serialwatch.store.room import room_of
 from serialwatch.store.state_dir import StateLock
 from serialwatch.tomlfile import TomlError
 from serialwatch.triggers.matcher import Matcher
@@ -141,6 +143,8 @@ class Service:
             pending=self._on_approval,
             counted=self._metrics.count_approvals,
         )
+        self._outage = Outage(self._unwritten, self._faults.own_fault, self._faults.look_again)
+        self._desk.own_state = self._own_state
         self._ttys = PortTtys(
             run_dir(config) / "tty",
             self._bench,
@@ -269,11 +273,27 @@ class Service:
             self._api.on_marker(marker)
 
     def _on_log_problem(self, port: str, problem: str) -> None:
-        if problem:
-            log.error("%s: nothing is written to the log: %s", port, problem)
-            self._faults.own_fault("daemon.log_not_written", f"log of {port}: {problem}")
-        else:
-            log.info("%s: the log is written again", port)
+        # Others have theirs in the same moment: then it is told of all of them.
+        asyncio.get_running_loop().call_soon(self._note_outage)
+
+    def _note_outage(self) -> None:
+        problems, database = self._writer.problems, self._db.problem
+        self._outage.note(problems, database, time.monotonic(), time.time_ns())
+
+    def _unwritten(self) -> list[PortBytes]:
+        return [
+            PortBytes(port.config.name, port.ring.unwritten_bytes, port.ring.lost_bytes)
+            for port in self._ports
+        ]
+
+    async def _own_state(self) -> Json:
+        """Return what the agent may know of the daemon itself."""
+        facts = self._outage.facts()
+        try:
+            room = await self._in_renderer(partial(room_of, self._state))
+        except OSError as exc:
+            room = {"folder": str(self._state), "problem": exc.strerror}
+        return {**facts, "unsaved": self._db.unsaved, "disk": room}
 
     # Start and end
 
@@ -436,6 +456,7 @@ class Service:
             self._faults.count_open()
             await self._desk.store_logged()
             self._note_damage()
+            self._note_outage()
             self._note_given_up()
             if self._upkeep.tick(time.monotonic(), time.time()):
                 log.info("hourly and daily work was planned anew")

@@ -117,6 +117,16 @@ class Faults:
             ]
         )
 
+    def look_again(self, trigger: str) -> None:
+        """Have an own fault that is still open looked at once more: there is more to tell of it."""
+        for incident in self.incidents.open():
+            if (incident.port, incident.trigger) != (OWN_PORT, trigger):
+                continue
+            if incident.state != "muted":
+                queue_id = self.take_queue_id()
+                self._store(incident, "outcome", queue_id, 0)
+                self._wake(incident, "outcome", queue_id)
+
     def tick(self) -> None:
         """Let time pass."""
         self._changed(self.incidents.tick(time.monotonic_ns(), time.time_ns()))

@@ -27,6 +27,7 @@ from serialwatch.store.sqlite_file import (
     open_file,
     problem_of,
 )
+from serialwatch.trouble import Trouble
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,9 @@ class Database:
         self._is_stopping = False
         self._is_stopped = False
         self._stops: list[_Waiting] = []
-        self._db: sqlite_utils.Database | None = None  # from here on: of the thread alone
+        self._no_room = Trouble()  # for one more that would have to wait
+        self._trouble = Trouble()  # from here on: of the thread alone
+        self._db: sqlite_utils.Database | None = None
         self._retry_s = RETRY_S
         self._retry_at_s = 0.0
         self._file: os.stat_result | None = None  # what is open
@@ -215,7 +218,7 @@ class Database:
             self._enqueue(_Waiting(fn, "keep", durable, key, replaces, answer))
         except StoreError as exc:
             self.dropped_keeps += 1
-            log.error("%s is not stored: %s", key, exc)
+            log.debug("%s is not stored: %s", key, exc)
             answer.cancel()
         return answer
 
@@ -228,13 +231,20 @@ class Database:
             if job.is_replaceable:
                 self._drop_older(job.key)
             if len(self._queue) >= MAX_WAITING:
-                raise StoreError(self.path, f"{MAX_WAITING} jobs wait already")
+                raise self._too_many("a row", f"{MAX_WAITING} jobs wait already")
             if job.kind == "keep":
                 if job.key not in self._kept and len(self._kept) >= MAX_KEPT:
-                    raise StoreError(self.path, f"{MAX_KEPT} others wait already")
+                    raise self._too_many(job.key, f"{MAX_KEPT} others wait already")
                 self._kept[job.key] += 1
             self._queue.append(job)
             self._changed.notify()
+
+    def _too_many(self, what: str, problem: str) -> StoreError:
+        """Return why one more is refused, and tell it, once a minute: there may be thousands."""
+        if self._no_room.note(problem, time.monotonic()):
+            dropped = self.dropped_keeps + self.dropped_posts
+            log.error("%s: %s is not stored: %s (%d before)", self.path, what, problem, dropped)
+        return StoreError(self.path, problem)
 
     def _refusal(self) -> StoreError:
         """Return a fresh error: one that is raised again and again would grow a traceback."""
@@ -394,11 +404,11 @@ class Database:
 
     def _heal(self) -> None:
         with self._changed:
-            if self._error is not None:
-                log.warning("%s: written again", self.path)
             self._error = None
             self._is_tried = True
         self._retry_s = RETRY_S
+        if self._trouble.note("", time.monotonic()):
+            log.warning("%s: written again, after %.0f s", self.path, self._trouble.lasted_s)
 
     def _sicken(self, exc: OSError | sqlite3.Error) -> None:
         if not (isinstance(exc, sqlite3.Error) and is_held(exc)):
@@ -408,15 +418,21 @@ class Database:
     def _fail(self, error: StoreError) -> None:
         """Answer those who wait, and plan the next try."""
         with self._changed:
-            if error.problem != self.problem:
-                log.error("%s", error)
+            waiting = len(self._queue)
             self._error = error
             self._is_tried = True
             asked = [job for job in self._queue if job.kind == "run"]
             self._queue = deque(job for job in self._queue if job.kind != "run")
         for job in asked:
             job.failed(self._refusal())
-        self._retry_at_s = time.monotonic() + self._retry_s
+        now_s = time.monotonic()
+        match self._trouble.note(error.problem, now_s):
+            case "begins":
+                log.error("%s", error)
+            case "lasts":
+                lasted_s = self._trouble.lasted_s
+                log.error("%s; for %.0f s, and %d rows wait", error, lasted_s, waiting)
+        self._retry_at_s = now_s + self._retry_s
         self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
 
     def _hurry(self) -> None:

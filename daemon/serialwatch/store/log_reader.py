@@ -16,7 +16,7 @@ from typing import Literal
 from serialwatch.line import Line
 from serialwatch.store import log_boots
 from serialwatch.store.log_format import Kind, Place, Record, in_order
-from serialwatch.store.saved_file import LineStart, OpenFile, SavedFile
+from serialwatch.store.saved_file import LineStart, OpenFile, SavedFile, sizes_of
 
 _SETTLED_NS = 2_000_000_000  # the clocks of file systems are coarse: two changes may have one time
 _MANY = 1000  # names of which a list takes its time
@@ -58,8 +58,13 @@ class PortLog:
     def refresh(self) -> None:
         """See what was written since; of files that have ended nothing is looked at again."""
         self._look_into_folder()
+        self._look_at_files()
+        while self._files and not self._files[0].log_bytes:  # it tells where the log begins
+            del self._files[0]
+
+    def _look_at_files(self) -> None:
         open_before = self._files[-_OPEN_FILES:]
-        files = self._looked_at({file.path.name: file for file in open_before})
+        files = self._looked_at({file.name: file for file in open_before})
         if len(files) == len(open_before) and all(map(operator.is_, files, open_before)):
             return
         ended = self._files[:-_OPEN_FILES]
@@ -68,7 +73,7 @@ class PortLog:
         self._files = [*ended, *files]
         self._last_seq = 0
         if files := self._files[-_OPEN_FILES:]:
-            oldest = files[0].first_seq, files[0].path.name
+            oldest = files[0].first_seq, files[0].name
             self._growing = [each for each in self._growing if each >= oldest]
 
     def _look_into_folder(self) -> None:
@@ -94,35 +99,37 @@ class PortLog:
         fresh = [name for name in names if name not in self._names]
         if len(names) - len(fresh) < len(self._names):
             self._names.intersection_update(names)
-            self._files = [file for file in self._files if file.path.name in self._names]
+            self._files = [file for file in self._files if file.name in self._names]
             self._last_seq = 0
-            newest = [(file.first_seq, file.path.name) for file in self._files[-_OPEN_FILES:]]
+            newest = [(file.first_seq, file.name) for file in self._files[-_OPEN_FILES:]]
             kept = {each for each in self._growing if each[1] in self._names}
             self._growing = sorted(kept.union(newest))
         self._names.update(fresh)
         self._growing = sorted([*self._growing, *in_order(fresh)])
 
     def _looked_at(self, known: Mapping[str, SavedFile]) -> list[SavedFile]:
-        """Return the files that may have grown, those that are as they were as they are known."""
-        files: list[SavedFile] = []
+        """Return the files that may have grown, those that are as they were as they are known.
+
+        Of many that are new only the newest may grow: into the others nobody looks before he needs
+        them.
+        """
+        files: list[SavedFile] = []  # newest first
         folder = os.fspath(self.folder)
-        for _, name in self._growing:
-            try:
-                # The index first: it is written after the bytes.
-                index_bytes = _size(f"{folder}/{name.removesuffix('.log')}.idx")
-                log_bytes = os.stat(f"{folder}/{name}").st_size
-            except FileNotFoundError:
-                continue
-            if not log_bytes:
-                continue
+        for first_seq, name in reversed(self._growing):
             file = known.get(name)
-            if file is None or (file.log_bytes, file.index_bytes) != (log_bytes, index_bytes):
+            if file is None and len(files) >= _OPEN_FILES:
+                files.append(SavedFile(self.folder, name, first_seq, self.port))
+                continue
+            sizes = sizes_of(folder, name)
+            if not sizes[0]:
+                continue
+            if file is None or file.sizes != sizes:
                 earlier = file
-                file = SavedFile(self.folder / name, self.port, log_bytes, index_bytes)
+                file = SavedFile(self.folder, name, first_seq, self.port, sizes)
                 if earlier is not None:
                     file.goes_on_from(earlier)
             files.append(file)
-        return files
+        return files[::-1]
 
     def bounds(self) -> tuple[int, int] | None:
         """Return the first and the last line number, None if there is no line.
@@ -379,10 +386,3 @@ def _last_seq_in(opened: OpenFile, utc_ns: int) -> int | None:
 def _has_cut(opened: OpenFile) -> bool:
     end = opened.last_record((Kind.POINT, Kind.CUT))
     return end is not None and end.kind is Kind.CUT
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0

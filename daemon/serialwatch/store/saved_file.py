@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from bisect import bisect_right
@@ -21,11 +22,12 @@ from serialwatch.store.log_format import (
     Header,
     Kind,
     Record,
-    begun_utc_ns,
-    first_seq_of,
+    begun_by_name,
     unpack_header,
     unpack_record,
 )
+
+Sizes = tuple[int, int]  # bytes of a log and of its index
 
 _BLOCK = 64 * 1024  # bytes of log read at once
 _RECORDS = 100  # records read at once
@@ -51,19 +53,54 @@ class SavedFile:
     A file that grows gets a new object, which is told what the old one had found.
     """
 
-    def __init__(self, path: Path, port: str, log_bytes: int, index_bytes: int) -> None:
-        first_seq = first_seq_of(path)
-        assert first_seq is not None
-        self.path = path
+    __slots__ = (
+        "_begun_utc_ns", "_head", "_notes", "_read_records", "_sizes",
+        "first_seq", "folder", "name", "port", "rebuilt",
+    )  # fmt: skip
+
+    def __init__(
+        self, folder: Path, name: str, first_seq: int, port: str, sizes: Sizes | None = None
+    ) -> None:
+        """Take what its name tells; `sizes` None: it has ended, they are looked up when needed."""
+        self.folder = folder
+        self.name = name
         self.port = port
-        self.begun_utc_ns = begun_utc_ns(path)
         self.first_seq = first_seq
-        self.log_bytes = log_bytes
-        self.index_bytes = index_bytes
         self.rebuilt = b""  # the index, where there is none that can be used
+        self._sizes = sizes
+        self._begun_utc_ns: int | None = None
         self._head: Header | None = None
-        self._notes: list[tuple[int, Record]] = []  # all records but POINTs, as far as read
+        self._notes: list[tuple[int, Record]] | None = None  # all but POINTs, as far as read
         self._read_records = 0
+
+    @property
+    def path(self) -> Path:
+        """The log itself."""
+        return self.folder / self.name
+
+    @property
+    def begun_utc_ns(self) -> int:
+        """When it was begun, as its name says."""
+        if self._begun_utc_ns is None:
+            self._begun_utc_ns = begun_by_name(self.name)
+        return self._begun_utc_ns
+
+    @property
+    def sizes(self) -> Sizes:
+        """Bytes of log and index."""
+        if self._sizes is None:
+            self._sizes = sizes_of(os.fspath(self.folder), self.name)
+        return self._sizes
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of the log; 0 too for one that is gone."""
+        return self.sizes[0]
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of the index."""
+        return self.sizes[1]
 
     def head(self) -> Header | None:
         """Return the head of the index, None if there is none that can be used."""
@@ -78,20 +115,24 @@ class SavedFile:
     def goes_on_from(self, earlier: SavedFile) -> None:
         """Take over what was found when the file was shorter."""
         if not earlier.rebuilt and earlier.index_bytes <= self.index_bytes:
-            self._notes = list(earlier._notes)
+            self._notes = list(earlier._notes or ())
             self._read_records = earlier._read_records
 
     def open(self) -> OpenFile:
         """Open the file.
 
         Raises:
-            FileNotFoundError: it is gone, e.g. because it was old.
+            FileNotFoundError: it is gone, e.g. because it was old, or has no byte.
 
         """
+        if not self.log_bytes:
+            raise FileNotFoundError(errno.ENOENT, "nothing in it", self.name)
         return OpenFile(self)
 
     def notes(self, opened: OpenFile) -> list[tuple[int, Record]]:
         """Return the records that are no POINTs, in their order, each with its index."""
+        if self._notes is None:
+            self._notes = []
         while self._read_records < opened.record_count:
             first = self._read_records
             data = opened.read_records(first, min(first + _NOTED, opened.record_count))
@@ -104,6 +145,20 @@ class SavedFile:
                         self._notes.append((first + match.start(), record))
             self._read_records = min(first + _NOTED, opened.record_count)
         return self._notes
+
+
+def sizes_of(folder: str, name: str) -> Sizes:
+    """Return the bytes of a log file and its index, 0 for what is not there."""
+    # The index first: it is written after the bytes.
+    index_bytes = _size(f"{folder}/{name.removesuffix('.log')}.idx")
+    return _size(f"{folder}/{name}"), index_bytes
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
 
 
 class OpenFile:

@@ -30,7 +30,7 @@ from serialwatch.agent.role import Role
 from serialwatch.agent.skills.once import Once
 from serialwatch.agent.skills.registry import Registry
 from serialwatch.agent.skills.results import MAX_KEPT, RefusedError, fitted, with_remembered
-from serialwatch.records import SEVERITIES, Line, Risk, SkillResult, State
+from serialwatch.records import OWN_PORT, SEVERITIES, Line, Risk, SkillResult, State
 from serialwatch.store.incidents import load_incident
 from serialwatch.store.memory_gate import MemorySource, MemoryType
 from serialwatch.store.snapshots import MAX_BODY, MAX_NAME
@@ -93,6 +93,7 @@ class CtxServer:
         max_risk: Risk = "L2",
         quota: Takes | None = None,
         ask_ports: AskPorts | None = None,
+        ask_daemon: AskPorts | None = None,
         submit_report: Submit | None = None,
         write_memory: Submit | None = None,
         write_snapshot: Submit | None = None,
@@ -123,6 +124,7 @@ class CtxServer:
         self._knowledge = knowledge
         self._deadline_s = deadline_s
         self._ask_ports = ask_ports
+        self._ask_daemon = ask_daemon
         self._submit_report = submit_report
         self._write_memory = write_memory
         self._write_snapshot = write_snapshot
@@ -245,7 +247,10 @@ class CtxServer:
         if self._ask_ports is None:
             return Answer({"ports": {}})
         ports = (await self._ask_ports()).items()
-        return Answer({"ports": {name: {"verdict": judged(view)} | view for name, view in ports}})
+        body: Json = {"ports": {name: {"verdict": judged(view)} | view for name, view in ports}}
+        if self.port == OWN_PORT and self._ask_daemon is not None:
+            body["daemon"] = dict(await self._ask_daemon())
+        return Answer(body)
 
     async def _compared(self, given: Arguments) -> Answer:
         port = self._port(given)

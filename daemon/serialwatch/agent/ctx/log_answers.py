@@ -183,6 +183,8 @@ def _rows(rows: Sequence[Row]) -> list[Json]:
     boot = None
     for row in rows:
         one: Json = {"seq": row.seq, "at": iso(row.utc_ns), "text": row.text}
+        if row.last_utc_ns:
+            one["last_byte_at"] = iso(row.last_utc_ns)
         if row.times > 1:
             one |= {"times": row.times, "last_seq": row.last_seq}
         if row.boot != boot:

@@ -106,8 +106,9 @@ class Row:
     last_seq: int
     times: int
     boot: int
-    utc_ns: int
+    utc_ns: int  # of the first byte of the first line
     text: str
+    last_utc_ns: int = 0  # of the last byte of a line that stood unfinished, as a prompt does
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +336,8 @@ def _shape_of(raw: bytes) -> str:
 
 def _row(line: Line) -> Row:
     text = shortened(readable(line.raw), MAX_CHARS)
-    return Row(line.seq, line.seq, 1, line.boot, line.told_utc_ns, text)
+    last_utc_ns = line.last_utc_ns if line.stood_s else 0
+    return Row(line.seq, line.seq, 1, line.boot, line.utc_ns, text, last_utc_ns)
 
 
 def _is_repeat(before: Row, row: Row) -> bool:

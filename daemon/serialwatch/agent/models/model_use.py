@@ -113,7 +113,7 @@ class ModelUse:
                 try:
                     await self._ask(op, body)
                 except CoreError as exc:
-                    log.warning("not stored: %s", exc)
+                    log.log(exc.level, "not stored: %s", exc)
             await self._send_spent()
 
     def refusal(self, session: str = "") -> str:
@@ -177,7 +177,7 @@ class ModelUse:
             try:
                 await self._ask("spent", body)
             except CoreError as exc:
-                log.warning("what %s has cost is not stored yet: %s", model, exc)
+                log.log(exc.level, "what %s has cost is not stored yet: %s", model, exc)
                 return
             self._settle(model, row)
 

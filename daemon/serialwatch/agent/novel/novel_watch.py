@@ -52,7 +52,7 @@ class NovelWatch:
                 try:
                     await self.look(port)
                 except CoreError as exc:
-                    log.info("%s: new lines: %s", port, exc)
+                    log.log(min(exc.level, logging.INFO), "%s: new lines: %s", port, exc)
                 except Exception:  # one port must not end the others
                     log.exception("%s: looking for new lines failed", port)
                 await asyncio.sleep(ROUND_S / len(ports))

@@ -6,11 +6,13 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from serialwatch.agent.knowledge import Page
 from serialwatch.agent.queue import Phase
 from serialwatch.agent.text.device_text import normal, readable, shortened
 from serialwatch.records import (
+    OWN_PORT,
     Conclusion,
     ConclusionKind,
     Evidence,
@@ -122,6 +124,14 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnState:
+    """How the daemon itself stood, as `port-status` tells it; {} where it was not asked."""
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    result: str = ""  # id of the result that has them
+
+
+@dataclass(frozen=True, slots=True)
 class Match:
     """A line in which a pattern was found."""
 
@@ -151,6 +161,7 @@ class Case:
     history: History = History()
     earlier_lines: Mapping[int, Line] = field(default_factory=dict)  # by incident
     compared: Compared | None = None
+    own: OwnState = OwnState()  # where the fault is one of the daemon itself
 
     @property
     def fault(self) -> Line | None:
@@ -266,10 +277,12 @@ class Story:
     ) -> None:
         """Add a claim with the lines it rests on; without a line that says anything, none.
 
+        Of the daemon itself no line tells: there it may rest on results alone.
         `knowledge`: it uses words of the fault's own page; `pages` are further ones.
         """
         evidence = tuple(cite(line) for line in _distinct(lines))
-        if not evidence:
+        results = list(results)
+        if not evidence and not (results and self.case.incident.port == OWN_PORT):
             return
         registers = list(decoded)
         page = self.case.page
@@ -301,11 +314,11 @@ class Story:
     @property
     def timeline(self) -> tuple[TimelineEntry, ...]:
         """Return the marked lines in the order of time; of many, those with a note."""
-        marks = sorted(self._marks.values(), key=lambda m: (not m[1], _ended_ns(m[0]), m[0].seq))
+        marks = sorted(self._marks.values(), key=lambda m: (not m[1], m[0].utc_ns, m[0].seq))
         return tuple(
-            TimelineEntry(line.port, line.seq, _ended_ns(line), shortened(readable(line.raw)), note)
+            TimelineEntry(line.port, line.seq, line.utc_ns, shortened(readable(line.raw)), note)
             for line, note in sorted(
-                marks[:MAX_TIMELINE], key=lambda m: (_ended_ns(m[0]), m[0].port, m[0].seq)
+                marks[:MAX_TIMELINE], key=lambda m: (m[0].utc_ns, m[0].port, m[0].seq)
             )
         )
 
@@ -354,8 +367,3 @@ _COMMAND = re.compile(
     r" +(?!(?:[\w-]{1,24}:|(?:not )?ok \d|\d+\.\.\d|SKIP|TODO)(?:\s|\d|$)|[#=*-]{2}|\[)"
     r"(?P<command>\S.{0,200})"
 )
-
-
-def _ended_ns(line: Line) -> int:
-    """Return when a line was complete: a prompt stands long before the command is typed."""
-    return line.last_utc_ns or line.utc_ns

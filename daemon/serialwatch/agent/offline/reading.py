@@ -16,17 +16,19 @@ from serialwatch.agent.offline.case import (
     Decoded,
     Earlier,
     History,
+    OwnState,
     Recalled,
     Recurrence,
     Surroundings,
 )
 from serialwatch.agent.offline.reflexes.choose import register_lines
+from serialwatch.agent.offline.reflexes.own import knows_why
 from serialwatch.agent.offline.suspects import is_shared, leading
 from serialwatch.agent.queue import Phase
 from serialwatch.agent.recall import needs_no_check, query_for, recalled_of
 from serialwatch.agent.text.device_text import readable
 from serialwatch.agent.workers.tools import Call, Tools
-from serialwatch.records import Incident, Line
+from serialwatch.records import OWN_PORT, Incident, Line
 from serialwatch.wire import iso, utc_ns
 
 BEFORE = 40  # lines read before the fault's block
@@ -49,12 +51,14 @@ async def read_case(
     memory = await tools.call("memory-search", query_for(incident))
     recalled = _recalled(memory)
     checked = needs_no_check(incident, recalled)
+    is_own = incident.port == OWN_PORT  # which has no log
     async with asyncio.TaskGroup() as tasks:
         reads = [
             tasks.create_task(tools.call("log-read", params), name="log-read")
             for params in (*_windows(incident), *_starts(incident))
+            if not is_own
         ]
-        if "log-stats" not in checked:
+        if "log-stats" not in checked and not is_own:
             tasks.create_task(tools.call("log-stats", _stats_of(incident)), name="log-stats")
         pages = {
             trigger: tasks.create_task(_page(page_id, tools), name=f"knowledge-query {page_id}")
@@ -77,6 +81,11 @@ async def read_case(
             )
             for other in around.neighbours[:MAX_LEADING]
         }
+        own = (
+            tasks.create_task(tools.call("port-status", {"port": OWN_PORT}), name="port-status")
+            if is_own
+            else None
+        )
     lines = _lines(incident.port, tools.ledger)
     case = Case(
         incident,
@@ -94,7 +103,11 @@ async def read_case(
         around=around,
         pages={trigger: page for trigger, task in pages.items() if (page := task.result())},
         history=_history(history.result(), incident),
+        own=_own_state(own.result()) if own is not None else OwnState(),
     )
+    if knows_why(case.own) and case.page is not None:
+        page = replace(case.page, causes=())
+        case = replace(case, page=page, pages={**case.pages, incident.trigger: page})
     del reads, neighbours
     # What is read from here on lies elsewhere in the log: it is none of the lines around the fault.
     decoded = await _decoded(case, tools)
@@ -209,6 +222,11 @@ def _cause(found: Mapping[str, Any]) -> Cause:
         str(found.get("check", "")),
         *(tuple(map(str, found.get(name, ()))) for name in ("rules", "lines", "unless")),
     )
+
+
+def _own_state(call: Call) -> OwnState:
+    facts = call.result.output if call.is_good else {}
+    return OwnState(facts, call.id) if "disk" in facts else OwnState()
 
 
 def _history(call: Call, incident: Incident) -> History:

@@ -22,6 +22,7 @@ MAX_TOLD = 2  # differences of one kind, and refuted suspects
 MAX_READINGS = 5  # of a trend that are cited
 MIN_TIMES = 3  # that a fault came before its intervals tell anything
 NEAR = 60  # lines before the fault in which a new line may have to do with it
+SAME_SECOND_NS = 1_000_000_000
 
 
 def tell_suspects(case: Case, story: Story, suspects: Sequence[Suspect]) -> None:
@@ -193,13 +194,13 @@ _SHARED = (
 
 
 def tell_neighbours(case: Case, story: Story) -> None:
-    """Tell which other boards failed in the same second, and what they may share."""
+    """Tell which other boards failed in the same second or nearly, and what they may share."""
     fault = case.fault
     lines = [x for i in case.around.neighbours if (x := case.neighbour_lines.get(i.id))]
     if not lines:
         return
     for line in lines:
-        story.mark(line, "another board, same second")
+        story.mark(line, f"another board, {_when(line.utc_ns - _shown_ns(case))}")
     own = [fault] if fault else []
     alike = [
         i
@@ -208,14 +209,15 @@ def tell_neighbours(case: Case, story: Story) -> None:
     ]
     others = ", ".join(dict.fromkeys(line.port for line in lines))
     if not alike:
-        text = f"{others} failed within the same second, but in another way: perhaps by chance."
+        near = _how_near(case, case.around.neighbours)
+        text = f"{others} failed {near}, but in another way: perhaps by chance."
         story.conclude("observation", text, [*own, *lines])
         return
     theirs = [case.neighbour_lines[i.id] for i in alike]
     others = ", ".join(dict.fromkeys(line.port for line in theirs))
     story.conclude(
         "inference",
-        f"It was not this board alone: {others} failed within the same second.",
+        f"It was not this board alone: {others} failed {_how_near(case, alike)}.",
         [*own, *theirs],
     )
     shared = _shared_by([case.incident, *alike])
@@ -225,6 +227,38 @@ def tell_neighbours(case: Case, story: Story) -> None:
     if shared is not None:
         story.certainty = max(story.certainty, LIKELY)
         story.step(shared.check)
+
+
+def _shown_ns(case: Case) -> int:
+    """Return the time at which the fault is shown."""
+    return case.fault.utc_ns if case.fault else case.incident.fault_utc_ns
+
+
+def _when(later_ns: int) -> str:
+    """Return when something came against the fault, by the times that are shown of both."""
+    if abs(later_ns) <= SAME_SECOND_NS:
+        return "same second"
+    return f"{abs(later_ns) / 1e9:.1f} s {'later' if later_ns > 0 else 'earlier'}"
+
+
+def _how_near(case: Case, others: Sequence[Incident]) -> str:
+    """Return how near to the fault those of other boards came.
+
+    Incidents are linked by when they began; what leads one of them may have come later. And a line
+    is shown with the time of its first byte, which may be long before it told of a fault.
+    """
+    known = [(i, line) for i in others if (line := case.neighbour_lines.get(i.id))]
+    apart_ns = max(abs(i.fault_utc_ns - case.incident.fault_utc_ns) for i, _ in known)
+    shown_ns = max(abs(line.utc_ns - _shown_ns(case)) for _, line in known)
+    if max(apart_ns, shown_ns) <= SAME_SECOND_NS:
+        return "within the same second"
+    if case.fault is None:  # without its line no number of seconds can be checked
+        return "at nearly the same time"
+    if shown_ns <= SAME_SECOND_NS:
+        return "in lines that began within the same second"
+    if apart_ns <= SAME_SECOND_NS:
+        return f"within the same second, in lines that began {shown_ns / 1e9:.1f} s apart"
+    return f"within {shown_ns / 1e9:.1f} s of it"
 
 
 def _have_a_common_cause(one: Incident, other: Incident) -> bool:

@@ -130,10 +130,16 @@ def _shape(line: Line) -> tuple[str, bytes]:
 
 
 def spans_s_of(cited: Iterable[Line]) -> list[float]:
-    """Return the time between each two of the cited lines."""
+    """Return the time between each two of the cited lines, and how long each stood unfinished."""
     lines = list(cited)[:12]
     pairs = itertools.combinations(lines, 2)
-    return [abs(one.told_utc_ns - other.told_utc_ns) / 1e9 for one, other in pairs]
+    spans_ns = [
+        abs(here - there)
+        for one, other in pairs
+        for here in {one.utc_ns, one.told_utc_ns}
+        for there in {other.utc_ns, other.told_utc_ns}
+    ]
+    return [*(ns / 1e9 for ns in spans_ns), *(line.stood_s for line in lines if line.stood_s)]
 
 
 _TOKEN = re.compile(

@@ -38,6 +38,7 @@ from serialwatch.agent.proof.step_words import (
 )
 from serialwatch.agent.text.device_text import MAX_SHOWN, readable, shortened
 from serialwatch.records import (
+    OWN_PORT,
     Claims,
     Conclusion,
     Evidence,
@@ -115,6 +116,7 @@ class _Check:
         self.pages = pages
         self.facts = facts_of(incident) if incident else ""
         self.port = incident.port if incident else port  # that `L12` alone means
+        self._is_own = self.port == OWN_PORT
         self.held: dict[int, Conclusion] = {}  # by their place in the draft
         self.dropped: list[Rejection] = []
         self.changed: list[Rejection] = []
@@ -220,10 +222,17 @@ class _Check:
                     good.append(found)
         if not good and not bad and has_grounds and said.kind != "observation":
             return ()  # it ends in the lines of what it rests on
+        if not good and not bad and any(map(self._tells_of_itself, said.results)):
+            return ()  # the daemon prints no lines: what it knows of itself stands in their place
         if not good:
             raise bad[0] if bad else _Rejected("G2", "no line is cited")
         self.changed += [Rejection(said.id, no.code, f"left out: {no.why}") for no in bad]
         return tuple(good)
+
+    def _tells_of_itself(self, name: str) -> bool:
+        """Tell whether a result is what the daemon knows of itself, where the fault is its own."""
+        found = self.results.get(name)
+        return self._is_own and isinstance(found, Mapping) and found.get("port") == OWN_PORT
 
     def _cited(self, cited: Evidence, claim_id: str) -> Evidence:
         line = self.ledger.get((cited.port, cited.seq))
@@ -241,7 +250,7 @@ class _Check:
     def _cause(self, said: Conclusion, cited: Sequence[Evidence]) -> Conclusion:
         """Return the claim, as an inference only where it cannot be a cause."""
         incident = self.incident
-        if incident is None:
+        if incident is None or (self._is_own and not cited):
             return said
         here = [e for e in cited if e.port == incident.port]
         lines = [self.ledger[e.port, e.seq] for e in cited if e.port != incident.port]
@@ -388,13 +397,21 @@ class _Check:
         return tuple(kept)
 
     def _timeline(self, said: Sequence[TimelineEntry]) -> tuple[TimelineEntry, ...]:
-        """Take text and time of an entry from the line itself; leave out lines not read."""
+        """Take text and time of an entry from the line itself; leave out lines not read.
+
+        Of one that stood unfinished the note says when its last byte came.
+        """
         kept = {}
         for entry in said:
             line = self.ledger.get((entry.port, entry.seq))
             if line is not None:
                 text = shortened(readable(line.raw), MAX_SHOWN)
-                kept[entry.port, entry.seq] = replace(entry, utc_ns=line.told_utc_ns, text=text)
+                note = _LAST_BYTE.sub("", entry.note)
+                if line.stood_s:
+                    note = f"{note}, {_last_byte(line)}" if note else _last_byte(line)
+                kept[entry.port, entry.seq] = replace(
+                    entry, utc_ns=line.utc_ns, text=text, note=note
+                )
         return tuple(sorted(kept.values(), key=lambda e: (e.utc_ns, e.port, e.seq)))
 
     def _texts(self, name: str, said: Sequence[str], wide: Sources) -> tuple[str, ...]:
@@ -442,6 +459,18 @@ _CACHE_LEVEL = re.compile(r"L[1-4]")  # as in "L2 cache", where a cited line say
 _BOOT_NAME = re.compile(r"\b[Bb]oot #?(?P<number>\d{1,9})\b")
 _INCIDENT_NAME = re.compile(r"\b[Ii]ncident #?(?P<number>\d{1,9})\b")
 _TOO_FINE = re.compile(r"\d ?(?:µs|us|ns|microseconds?|nanoseconds?)\b")
+
+
+_LAST_BYTE = re.compile(r"(?:^|, )last byte [\d.]+ (?:s|min|h|d) later$")
+
+
+def _last_byte(line: Line) -> str:
+    """Return how long after its first byte, which its time is, the last byte of a line came."""
+    later_s = line.stood_s
+    for unit, length_s in (("d", 86400), ("h", 3600), ("min", 60)):
+        if later_s >= 2 * length_s:
+            return f"last byte {later_s / length_s:.0f} {unit} later"
+    return f"last byte {later_s:.1f} s later"
 
 
 def _end(incident: Incident) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 from serialwatch.agent.offline.case import cite
 from serialwatch.agent.proof.claim_sources import Sources
 from serialwatch.agent.proof.verifier import Rejection, verify
+from serialwatch.agent.questions.yes_no import with_answer
 from serialwatch.agent.text.device_text import readable, shortened
 from serialwatch.agent.workers.tools import Tools
 from serialwatch.records import (
@@ -39,6 +40,7 @@ class AnswerDraft:
     zone: tzinfo | None
     now: datetime
     title: str = ""
+    reply: str = ""  # the word that answers a question for yes or no, e.g. "No"
     severity: Severity = "note"
     verdict: Verdict = "likely"
     confidence: float = 0.7
@@ -122,9 +124,14 @@ class AnswerDraft:
                 held[bare.id] = bare
         kept = [held[c.id] for c in self.conclusions if c.id in held]
         title = checked.report.title or self._title(results, kept)
+        answer = with_answer(self.reply, title)
+        kept = [  # where a sentence is the title, it stays so
+            replace(c, claim=answer) if c.claim.rstrip(".") == title.rstrip(".") else c
+            for c in kept
+        ]
         report = replace(
             checked.report,
-            title=title,
+            title=answer,
             fault_class=self.fault_class,
             verdict=self.verdict if kept else "inconclusive",
             confidence=self.confidence if kept else min(self.confidence, 0.3),
@@ -152,9 +159,7 @@ class AnswerDraft:
 
     def _timeline(self) -> list[TimelineEntry]:
         marks = [
-            TimelineEntry(
-                line.port, line.seq, line.told_utc_ns, shortened(readable(line.raw)), note
-            )
+            TimelineEntry(line.port, line.seq, line.utc_ns, shortened(readable(line.raw)), note)
             for line, note in self._marks.values()
         ]
         return sorted(marks, key=lambda m: (m.utc_ns, m.port, m.seq))[-MAX_MARKS:]

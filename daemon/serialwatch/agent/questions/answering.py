@@ -132,7 +132,7 @@ class Answering:
             await self._answer(turn)
             is_good = True
         except CoreError as exc:
-            log.warning("%s: %s", turn.asked.session_id, exc)
+            log.log(exc.level, "%s: %s", turn.asked.session_id, exc)
         except Exception:  # one question must not end the others
             log.exception("%s: answering failed", turn.asked.session_id)
         await self._done(turn.asked, is_good=is_good)
@@ -150,7 +150,7 @@ class Answering:
         try:
             await self._equipment.link.ask("done", {"queue_id": asked.queue_id, "ok": is_good})
         except CoreError as exc:
-            log.warning("%s: %s", asked.session_id, exc)
+            log.log(exc.level, "%s: %s", asked.session_id, exc)
 
     async def _answer(self, turn: _Turn) -> None:
         asked = turn.asked

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from serialwatch.agent.questions.question_forms import Event, Form, Kind, Turn, fitting
 from serialwatch.agent.questions.time_words import TimeSpan, find_span
+from serialwatch.agent.questions.yes_no import Asks, asks_of, is_past, is_present
 from serialwatch.agent.run.shown import one_line
 
 MAX_QUESTION = 2_000  # characters
@@ -39,6 +40,10 @@ class Question:
     incident: int | None = None
     turn: Turn = ""  # of several times, which one is meant
     is_ever: bool = False  # as far back as anything is known
+    asks: Asks = ""  # what a yes would say, "" if it wants no yes or no
+    is_past: bool = False  # how something was
+    is_now: bool = False  # how something is
+    is_any: bool = False  # whether it is so of any board, not of all
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ def parse_question(
     plain = _Plain(text, ports, now, port)
     for form in (plain.words, _joined(plain.words)):
         if (found := fitting(form)) is not None:
-            return plain.made(found)
+            return plain.made(found, form)
     why = plain.unknown_port() or "it has none of the forms that rules know"
     return NotUnderstood(why, plain.choices)
 
@@ -99,6 +104,7 @@ class _Plain:
         self._ports: list[str] = []
         self._unknown: list[str] = []
         self._is_all = False
+        self._is_any = False
         self._quotes: list[str] = []
         self._span: TimeSpan | None = None
         self._boot: int | None = None
@@ -118,8 +124,8 @@ class _Plain:
         words = _EVER.sub(self._take_ever, _TURN.sub(self._take_turn, words))
         self.words = _trimmed(words)
 
-    def made(self, form: Form) -> Question | NotUnderstood:
-        """Return the question of a form that fits."""
+    def made(self, form: Form, words: str) -> Question | NotUnderstood:
+        """Return the question of a form that fits `words`."""
         topic = form.topic
         if topic:
             topic = self._without_marks(topic)
@@ -156,6 +162,10 @@ class _Plain:
             incident=form.incident,
             turn=turn,
             is_ever=self._is_ever,
+            asks=asks_of(form.kind, words),
+            is_past=is_past(words),
+            is_now=is_present(words),
+            is_any=self._is_any,
         )
 
     def unknown_port(self) -> str:
@@ -216,6 +226,7 @@ class _Plain:
 
     def _take_all(self, found: re.Match[str]) -> str:
         self._is_all = True
+        self._is_any = found.group().startswith("any")
         return " <p> "
 
     def _take_turn(self, found: re.Match[str]) -> str:

@@ -96,7 +96,7 @@ _GOOD = (
 _FAULTS = r"(?:incidents?|faults?|problems?|errors?|issues|failures|trouble|news)"
 _SAID = r"(?:print(?:ed)?|say|said|log(?:ged)?|write|wrote|report(?:ed)?|output|show(?:ed|n)?|emit(?:ted)?)"
 
-_LINK = (
+LINKS = (
     r"(?:(?:serial |usb |uart )?(?:cables?|wir(?:e|es|ing)|adapters?|connections?|connectors?|links?"
     r"|plugs?|hub))"
 )
@@ -217,9 +217,9 @@ _FORMS: tuple[tuple[Kind, tuple[str, ...]], ...] = (
         r"(?:is|are) (?:there )?(?:any )?<p> (?:in trouble|having problems)",
         r"how (?:does|do) <p> (?:look|stand|feel)",
         r"(?:are|is) <p>(?: (?:there|on))?",
-        rf"(?:is|are|was|were) {_THAT}(?:{_BAD_OR_GOOD} )?{_LINK}(?: {_BAD_OR_GOOD})? {_OF} <p>",
-        rf"(?:is|are|was|were) {_THAT}{_LINK} {_OF} <p> {_BAD_OR_GOOD}",
-        rf"(?:is|are|was|were) <p>(?: s)? {_LINK} {_BAD_OR_GOOD}",
+        rf"(?:is|are|was|were) {_THAT}(?:{_BAD_OR_GOOD} )?{LINKS}(?: {_BAD_OR_GOOD})? {_OF} <p>",
+        rf"(?:is|are|was|were) {_THAT}{LINKS} {_OF} <p> {_BAD_OR_GOOD}",
+        rf"(?:is|are|was|were) <p>(?: s)? {LINKS} {_BAD_OR_GOOD}",
         rf"(?:which|what) {_BOARDS} (?:are|were|is|was) (?:not )?(?:down|up|offline|online|running|busy)",
     )),
     ("what_happened", (

@@ -10,6 +10,7 @@ from typing import Any
 
 from serialwatch.agent.archive import Archive
 from serialwatch.agent.offline.case import name
+from serialwatch.agent.questions import yes_no
 from serialwatch.agent.questions.answer_draft import AnswerDraft
 from serialwatch.agent.questions.question import Question
 from serialwatch.agent.questions.rule_counts import how_often, last_boot, tell_lines, which_ports
@@ -59,10 +60,14 @@ async def answer_by_rules(
 async def _answered(look: Lookup) -> None:
     asked = look.asked
     match asked.kind:
+        case "status" if asked.is_past and asked.asks in ("good", "bad") and look.is_of_a_time:
+            await what_happened(look)
+            if asked.asks == "good":
+                look.draft.reply = yes_no.opposite(look.draft.reply)
         case "what_happened":
             await (how_often(look) if asked.event == "reset" else what_happened(look))
         case "why":
-            await why(look)
+            await why(look, status)
         case "status":
             await status(look)
         case "how_often":
@@ -154,6 +159,7 @@ async def printed(look: Lookup) -> None:
         draft.mark(line)
     shown = name(topic, 60)
     draft.know(shown)
+    look.reply("Yes" if lines else "No")
     if not lines:
         what = f" with {shown!r}" if topic else ""
         draft.title = f"{port} printed no line{what}{when}."
@@ -203,6 +209,7 @@ async def status(look: Lookup) -> None:
         output = await _tell_status(look, port)
         if output is None:
             draft.title = f"How {port} stands could not be read."
+            look.reply(yes_no.UNKNOWN)
             return
         opened = sorted(output.get("incidents") or [], key=gravity, reverse=True)
         lines = await _open_lines(look, port, opened)
@@ -219,6 +226,7 @@ async def status(look: Lookup) -> None:
             draft.title = (
                 f"{port} is {output['state']}, no incident is open; {output['verdict']['text']}."
             )
+        await _reply(look, output, opened)
         return
     call = await look.call("port-status", {"all": True})
     rows = [r for r in call.result.output.get("ports", ()) if r["port"] in look.ports]
@@ -243,6 +251,29 @@ async def status(look: Lookup) -> None:
     draft.title += f"; not up: {', '.join(down)}." if down else "."
     if open_all:
         draft.steps.append(NextStep("`serialwatch incidents` lists what is open"))
+    if not look.asked.is_past:
+        look.reply(yes_no.of_boards(look.asked.asks, rows, is_any=look.asked.is_any))
+
+
+async def _reply(look: Lookup, output: Mapping[str, Any], opened: Sequence[Json]) -> None:
+    """Put the answer first, and let the title speak of what was asked."""
+    draft, asked, port = look.draft, look.asked, look.ports[0]
+    if not asked.asks or asked.is_past:  # what is told here is how it stands now
+        return
+    halted = None
+    for row in opened if asked.asks in ("up", "down") else ():
+        incident = await look.past(partial(incident_of, number=row["id"]))
+        if incident is not None and incident.outcome == "halted":
+            halted = halted or row
+    look.reply(yes_no.of_board(asked.asks, output, has_halted=halted is not None))
+    if asked.asks == "silent" and output["state"] == "up":
+        age_s = output.get("last_rx_age_s")
+        came = f"the last byte came {_span(age_s)} ago" if age_s is not None else "nothing came yet"
+        draft.title = f"{port} is up, {came}."
+    elif asked.asks.endswith("link"):
+        draft.title = f"{port}: {output['verdict']['text']}."
+    elif halted is not None and output["state"] == "up":
+        draft.title = f"{port} halted: {name(halted['title'], 80)}; its port is up."
 
 
 async def _tell_status(look: Lookup, port: str) -> Mapping[str, Any] | None:

@@ -62,6 +62,7 @@ async def _count_boots(look: Lookup, *, is_which: bool = False) -> None:
         draft.say(f"{port} booted {counted}{when}{note}; {more}{times}.", lines)
     look.leave_out_ports()
     total = sum(counts.values())
+    look.reply("Yes" if total else "No")
     who = look.ports[0] if len(look.ports) == 1 else "The boards"
     draft.title = (
         f"{who} booted {draft.count(total, 'time')}{when}." if total
@@ -78,6 +79,7 @@ async def _count_incidents(look: Lookup) -> None:
     when = look.when(f"in the last {USUAL_HOURS} hours")
     what = EVENT_NAMES[asked.event]
     draft.title = f"{draft.count(len(found), what, plural(what))} {look.where()}{when}."
+    look.reply("Yes" if found else "No")
     lines = await look.first_lines(found[:MAX_TOLD])
     for row in found[:MAX_TOLD]:
         look.tell_incident(row, lines.get(row["id"]), call)
@@ -91,9 +93,10 @@ async def _count_lines(look: Lookup) -> None:
     draft, topic = look.draft, look.asked.topic
     word = stem(topic)
     when = look.when(f"in the last {USUAL_HOURS} hours")
-    total = 0
+    total, is_complete = 0, len(look.ports) <= MAX_PORTS
     for port in look.ports[:MAX_PORTS]:
         stats = await look.stats(port, word)
+        is_complete &= stats is None or bool(stats.get("is_complete", True))
         if stats is None or not stats["lines"]:
             continue
         total += int(stats["lines"])
@@ -111,6 +114,7 @@ async def _count_lines(look: Lookup) -> None:
         f"{draft.count(len(fitting), 'incident')}."
     )
     draft.know(shown)
+    look.reply("Yes" if total or fitting else "No" if is_complete else "Not as far as was read")
     if not total and not fitting:
         draft.title = f"Nothing {look.where()}{when} has {shown!r}."
         draft.say(draft.title, results=[call.id])
@@ -124,7 +128,7 @@ async def tell_lines(look: Lookup, port: str, word: str, stats: Json) -> None:
         x for n in dict.fromkeys(ends[:1] + ends[-1:]) if (x := look.tools.ledger.get((port, n)))
     ]
     counted = draft.count(int(stats["lines"]), "line")
-    times = [draft.at(line.told_utc_ns) for line in lines]
+    times = [draft.at(line.utc_ns) for line in lines]
     span = f", the first at {times[0]}, the last at {times[-1]}" if len(lines) > 1 else ""
     kinds = draft.count(len(stats["shapes"]), "kind")
     of = f" of {kinds}" if len(stats["shapes"]) > 1 else ""

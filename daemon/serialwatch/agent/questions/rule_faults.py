@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from serialwatch.agent.offline.case import name
@@ -22,6 +22,7 @@ from serialwatch.agent.questions.rule_lookup import (
     report_of,
     told_of,
 )
+from serialwatch.agent.questions.yes_no import of_incidents
 from serialwatch.agent.workers.tools import Call
 from serialwatch.records import Incident, Line, NextStep, Report
 from serialwatch.store.boots import BootRow
@@ -33,6 +34,7 @@ async def what_happened(look: Lookup) -> None:
     draft, where = look.draft, look.where()
     found, call = await look.incidents()
     when = look.when(look.usual)
+    look.reply(of_incidents(found, is_now=look.asked.is_now and not look.is_of_a_time))
     if not found:
         await _nothing_happened(look, call, when)
         return
@@ -107,7 +109,7 @@ async def _nothing_happened(look: Lookup, call: Call, when: str) -> None:
         draft.say(draft.title, results=[call.id])
         return
     counted = draft.count(int(stats["lines"]), "line")
-    last = f", the last at {draft.at(lines[-1].told_utc_ns)}"
+    last = f", the last at {draft.at(lines[-1].utc_ns)}"
     if not stats.get("is_complete", True):  # the count ended before the time did
         counted, last = f"more than {counted}", ""
     ago = f" in the last {USUAL_HOURS} hours" if look.is_long else ""
@@ -118,13 +120,21 @@ async def _nothing_happened(look: Lookup, call: Call, when: str) -> None:
     draft.not_checked.append("lines that no rule knows as a fault")
 
 
-async def why(look: Lookup) -> None:
-    """Tell what the incident that fits best was, and why it came."""
+async def why(look: Lookup, how_it_stands: Callable[[Lookup], Awaitable[None]]) -> None:
+    """Tell what the incident that fits best was, and why it came.
+
+    A board that is silent now for no reason that is known gets told how it stands.
+    """
     asked, port = look.asked, look.ports[0]
     found, call = await look.incidents(is_event=False)
     fitting = [row for row in found if fits(row, asked.event)]
     if not fitting and asked.event == "reset":
         await _why_no_fault(look, port)
+        return
+    may_stop = fitting or [row for row in found if fits(row, "crash")]
+    if asked.event == "hang" and not may_stop and not look.is_of_a_time:
+        await how_it_stands(look)
+        look.draft.title = f"No hang of {port} was noticed: {look.draft.title}"
         return
     serious = [row for row in found if row["severity"] != "note"]
     chosen = look.leading(fitting or serious or found)

@@ -85,6 +85,16 @@ class Lookup:
             self.draft.not_checked.append("what the database has: it cannot be read now")
             return None
 
+    def reply(self, word: str) -> None:
+        """Begin the answer with a word if the question wants a yes or a no."""
+        if self.asked.asks:
+            self.draft.reply = word
+
+    @property
+    def is_of_a_time(self) -> bool:
+        """Return whether the question names the time that it is about."""
+        return self._is_bound
+
     def say_bare(self, claim: str) -> None:
         """Say what the last call shows by having found nothing."""
         calls = [call.id for call in self.tools.calls if call.is_good]

@@ -52,7 +52,7 @@ class Diary:
         try:
             await self._link.ask("run", trace_to_json(trace))
         except CoreError as exc:
-            log.warning("%s: its run is not stored: %s", self.record.session.session_id, exc)
+            log.log(exc.level, "%s: its run is not stored: %s", self.record.session.session_id, exc)
             return
         self._rounds = len(rounds)
         self._calls.update(call.n for call in calls)

@@ -17,6 +17,7 @@ from serialwatch.agent.offline.reflexes.linux import (
     tell_storm,
     tell_unhandled_fault,
 )
+from serialwatch.agent.offline.reflexes.own import tell_log_not_written
 from serialwatch.agent.offline.reflexes.reboot import tell_unexpected_reboot
 from serialwatch.agent.offline.reflexes.uboot import tell_uboot_abort, tell_uboot_hang
 from serialwatch.agent.text.device_text import readable
@@ -87,6 +88,7 @@ _REFLEXES: Sequence[tuple[str, Reflex]] = (
     ("zephyr.fault_", tell_zephyr),
     ("zephyr.", tell_own_words),
     ("cortexm.", tell_zephyr),
+    ("daemon.log_not_written", tell_log_not_written),
     ("link.silence", tell_silence),
     ("link.baud_mismatch", tell_bit_rate),
     ("boot.unexpected_reboot", tell_unexpected_reboot),

@@ -9,7 +9,7 @@ from serialwatch.agent.knowledge import Page
 from serialwatch.agent.offline.case import Case, Decoded, Match, Story, name
 from serialwatch.agent.text.device_text import readable
 from serialwatch.agent.text.line_shape import kernel_s, shape, untimed
-from serialwatch.records import Line
+from serialwatch.records import OWN_PORT, Line
 
 _OWN_NUMBER = "if the panic reason says so"  # the register alone does not tell
 _OF_STARTS = ("rst", "rst_cause")
@@ -81,6 +81,8 @@ def _seconds_between(case: Case, command: Line, fault: Line) -> float:
 def tell_without_line(case: Case, story: Story) -> None:
     """Tell of a fault that no line carries, by the lines around its time."""
     incident = case.incident
+    if incident.port == OWN_PORT:  # it prints nothing
+        return
     said = [line for line in case.lines if readable(line.raw).strip()]
     before = [line for line in said if line.told_utc_ns <= incident.fault_utc_ns]
     after = [line for line in said if line.told_utc_ns > incident.fault_utc_ns]
