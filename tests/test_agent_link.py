@@ -99,6 +99,22 @@ open({str(done)!r}, "w").close()
     assert done.exists()
 
 
+async def test_an_agent_is_not_blamed_for_a_time_in_which_we_stood_still(
+    link: AgentLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    still_s = [0.0]
+    monkeypatch.setattr(agent_link, "stood_still_s", lambda *_: still_s[0])
+    monkeypatch.setattr(agent_link, "BEAT_S", 1.0)
+    agent_is("#!/bin/sh\nexec sleep 1000\n", tmp_path, monkeypatch)
+    running, _ = await started(link)
+    link.last_beat_s -= 100
+    still_s[0] = 100.0
+    await heard(link)  # it counts from now
+
+    assert not running.done()
+    await stop(running)
+
+
 async def test_a_database_that_is_full_is_not_told_by_each_who_needs_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from serialwatch.service.beats import LIMIT_S, Beats, DeadThreadError, Threads
+from serialwatch.service.beats import LIMIT_S, Beats, DeadThreadError, Threads, stood_still_s
 
 
 def test_a_task_without_a_sign_of_life_is_stuck() -> None:
@@ -13,6 +13,11 @@ def test_a_task_without_a_sign_of_life_is_stuck() -> None:
     assert beats.stuck(100.0 + LIMIT_S) == []
     assert beats.stuck(100.1 + LIMIT_S) == ["tick"]
     assert beats.ages_s(110.0)["tick"] == 10.0
+
+
+def test_a_sleep_that_takes_very_long_tells_that_we_stood_still() -> None:
+    assert stood_still_s(100.0, 101.2) == 0
+    assert stood_still_s(100.0, 123.0) == 23.0
 
 
 def test_nothing_is_expected_of_what_ended_in_order() -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from serialwatch.cli.incidents import incident_row
 from serialwatch.cli.ports import _COLUMNS, rows_of
 from serialwatch.cli.tables import table
 from serialwatch.cli.times import local
+from serialwatch.records import Marker
 from test_show_report import REPORT
 
 
@@ -242,3 +244,19 @@ def test_mark_and_reset_do_it_and_say_so(board: ThreadedBench, cli: SocketCli) -
     )
     assert [marker.text for marker in board.bench.markers] == ["new board", "x"]
     assert board.bench.resets == ["dut1"]
+
+
+def test_what_is_not_on_disk_yet_is_told_so(
+    board: ThreadedBench, cli: SocketCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = board.bench.mark
+
+    async def unsaved(*args: Any) -> Marker:
+        return replace(await mark(*args), is_on_disk=False)
+
+    monkeypatch.setattr(board.bench, "mark", unsaved)
+    told = cli("mark", "dut1", "x")
+
+    assert told.code == 0
+    assert told.out.startswith("marker 1 is set before dut1:L1, but is not on disk yet: it is lost")
+    assert json.loads(cli("mark", "dut1", "x", "--json").out)["on_disk"] is False

@@ -17,7 +17,10 @@ import sqlite_utils
 
 from bench_api import LOG_NAME, STARTED_UTC_NS, serving
 from bench_cli import COMMAND, Cli, Result, ThreadedBench, in_terminal, threaded_bench
-from serialwatch.cli import log_search, saved_logs
+from serialwatch.cli import log_search, logs, saved_logs
+from serialwatch.cli.client import Daemon
+from serialwatch.cli.errors import CliError
+from serialwatch.cli.log_source import DaemonLogs
 from serialwatch.records import Marker
 from serialwatch.store import saved_file
 from serialwatch.store.boots import save_marker
@@ -375,6 +378,36 @@ def test_lines_that_are_in_no_log_are_told(
 
     assert shown.code == 0
     assert (f"serialwatch: {words}\n" in shown.err) == is_told
+
+
+def test_who_follows_is_told_when_the_log_stops_and_when_it_goes_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_LOOK_S", 0)
+    told = iter(("", "No space left", "No space left", "", ""))
+
+    class Source(DaemonLogs):
+        def problem(self, port: str) -> str:
+            try:
+                return next(told)
+            except StopIteration:
+                raise CliError("the daemon is gone") from None
+
+    logs._tell_changes(Source(Daemon(Path("none"))), {"dut1": ""})
+
+    assert capsys.readouterr().err == (
+        "serialwatch: dut1: what it prints now is not in its log: No space left\n"
+        "serialwatch: dut1: its log goes on\n"
+    )
+
+
+def test_the_log_of_a_port_that_left_the_configuration_is_told_to_stop(
+    board: ThreadedBench, cli: Cli
+) -> None:
+    source = DaemonLogs(Daemon(cli.socket))
+
+    assert source.problem("dut1") == ""
+    assert source.problem("old") == "it is not in the configuration any more"
 
 
 def test_verify_says_what_is_wrong_and_repair_makes_it_right(tmp_path: Path, cli: Cli) -> None:

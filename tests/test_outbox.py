@@ -106,6 +106,18 @@ async def test_dropped_keys_are_counted_and_commands_stay() -> None:
     await within_s(5, outbox.is_empty())
 
 
+async def test_it_is_empty_when_all_keys_are_with_the_board() -> None:
+    outbox = Outbox()
+    outbox.put(b"abc")
+    await taken(outbox)
+    empty = asyncio.create_task(outbox.is_empty())
+    await asyncio.sleep(0)
+    assert (empty.done(), outbox.underway_bytes) == (False, 3)
+
+    outbox.arrived(3)
+    await within_s(5, empty)
+
+
 async def test_it_is_stuck_when_keys_wait_and_none_arrives() -> None:
     outbox = Outbox()
     outbox.put(b"x" * (MAX_UNDERWAY + 1))

@@ -255,11 +255,16 @@ def test_a_daemon_whose_disk_was_full_says_it_once_and_reports_when_there_is_roo
         cable.prints(b"is there any room?\r\n" * 1000)
         daemon.wait_for(lambda: daemon.incidents(OWN_PORT), "an incident")
         daemon.wait_for(lambda: title().startswith("The disk is full: "), "a report")
+        _, marker = daemon.post("/v1/ports/dut1/mark", {"text": "no room for it"})
         ballast.unlink()
         daemon.wait_for(lambda: title().startswith("The disk was full: "), "its end")
         daemon.wait_for(lambda: daemon.rows("SELECT 1 FROM reports WHERE incident_id = 1"), "rows")
+        texts = "SELECT text FROM markers"
+        daemon.wait_for(lambda: ("no room for it",) in daemon.rows(texts), "the marker")
+        _, later = daemon.post("/v1/ports/dut1/mark", {"text": "room"})
         said = daemon.log()
 
+    assert (marker["on_disk"], later["on_disk"]) == (False, True)
     assert said.count("nothing is written to the log") == 1
     assert said.count("database or disk is full") == 1
     assert said.count("the logs are written again") == 1

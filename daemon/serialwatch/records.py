@@ -232,6 +232,7 @@ class Marker:
     who: str
     mono_ns: int
     utc_ns: int
+    is_on_disk: bool = True
 
 
 @dataclass(frozen=True, slots=True)

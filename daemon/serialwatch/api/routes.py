@@ -297,7 +297,8 @@ class Routes:
         one_of(kind, "kind", KINDS)
         entry = AuditEntry(caller.who, "mark", port.name, 0, {"text": text, "kind": kind}, "ok")
         mark = self._bench.mark(port.name, kind, text, caller.who)
-        return _json(marker_to_json(await audited(self._bench, entry, mark)))
+        marker = await audited(self._bench, entry, mark)
+        return _json(marker_to_json(marker) | {"on_disk": marker.is_on_disk})
 
     async def _resolve(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         await body_of(request, set())

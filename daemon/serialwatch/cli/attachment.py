@@ -179,7 +179,10 @@ class _Attachment:
             async with asyncio.timeout(0 if self._ws.closed else _LAST_KEYS_S):
                 await self._outbox.is_empty()
         except TimeoutError:
-            self.farewell += f" ({self._outbox.waiting_bytes:,} bytes typed last were not sent)"
+            least = self._outbox.waiting_bytes
+            most = least + self._outbox.underway_bytes
+            count = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+            self.farewell += f" ({count} bytes typed last were not sent)"
 
     async def _send(self) -> None:
         try:

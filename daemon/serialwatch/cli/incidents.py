@@ -11,6 +11,7 @@ import click
 
 from serialwatch.cli.client import Daemon, find_daemon
 from serialwatch.cli.errors import CliError
+from serialwatch.cli.not_on_disk import not_on_disk
 from serialwatch.cli.options import PORT, Number, json_option, socket_option
 from serialwatch.cli.tables import SEVERITY_STYLES, Column, Row, console, safe, say, table, width_of
 from serialwatch.cli.times import clock, local_now, parse_span, parse_when
@@ -169,4 +170,4 @@ def _nothing(is_all: bool) -> str:
 
 
 def _tell(body: Json, as_json: bool, words: str) -> None:
-    click.echo(json.dumps(body, indent=2) if as_json else words)
+    click.echo(json.dumps(body, indent=2) if as_json else f"{words}{not_on_disk(body)}")

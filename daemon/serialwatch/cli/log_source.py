@@ -54,7 +54,7 @@ class DaemonLogs:
             for view in answer["ports"]:
                 if view["name"] == port:
                     return str(view["log_problem"] or "")
-        return ""
+        return "it is not in the configuration any more"
 
 
 def line_from_json(row: Mapping[str, Any]) -> Line:

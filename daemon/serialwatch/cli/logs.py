@@ -9,6 +9,7 @@ import queue
 import re
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from serialwatch.cli.log_search import LinePattern
     from serialwatch.cli.log_source import LogSource
 
+_LOOK_S = 5.0  # between two looks at why nothing comes
 _UNASKED = 200  # lines that are shown if nothing says which
 _UNASKED_FOLLOWED = 10
 _SEARCHED = 100_000  # newest lines in which -f looks for them: what comes now must not wait
@@ -152,10 +154,12 @@ def _show(
     try:
         starts = [_next_seq(source, w.port) for w in wanted] if follow else [None] * len(wanted)
         printer.history(_history(source, wanted, starts, choice))
-        for each in dict.fromkeys(w.port for w in wanted if _has_no_end(w.query)):
-            if problem := source.problem(each):
-                tell(_stopped(each, problem))
+        problems = {w.port: source.problem(w.port) for w in wanted if _has_no_end(w.query)}
+        for port, problem in problems.items():
+            if problem:
+                tell(_stopped(port, problem))
         if follow:
+            threading.Thread(target=_tell_changes, args=(source, problems), daemon=True).start()
             printer.live(choice.of(_live(source, wanted, starts)))
     except KeyboardInterrupt:
         if not follow:  # that is the way to end -f
@@ -361,6 +365,20 @@ def _pattern(text: str) -> LinePattern:
 def _has_no_end(query: LogQuery) -> bool:
     """Tell whether what is printed now is wanted, too."""
     return query.last is None and query.until_utc_ns is None and query.boot in (None, 0)
+
+
+def _tell_changes(source: LogSource, problems: dict[str, str]) -> None:
+    """Tell when the log of a port that is followed stops or goes on: lines alone would not."""
+    while True:
+        time.sleep(_LOOK_S)
+        for port, before in problems.items():
+            try:
+                problem = source.problem(port)
+            except CliError:
+                return  # who follows says so
+            if bool(problem) != bool(before):
+                tell(_stopped(port, problem) if problem else f"{port}: its log goes on")
+            problems[port] = problem
 
 
 def _stopped(port: str, problem: str) -> str:

@@ -7,6 +7,7 @@ import json
 import click
 
 from serialwatch.cli.client import find_daemon, part
+from serialwatch.cli.not_on_disk import not_on_disk
 from serialwatch.cli.options import PORT, json_option, socket_option
 
 
@@ -29,4 +30,4 @@ def mark(port: str, text: tuple[str, ...], kind: str, as_json: bool, socket: str
     if as_json:
         click.echo(json.dumps(body))
         return
-    click.echo(f"marker {body['id']} is set before {port}:L{body['seq']}")
+    click.echo(f"marker {body['id']} is set before {port}:L{body['seq']}{not_on_disk(body)}")

@@ -31,6 +31,11 @@ class Outbox:
         return self.waiting_bytes >= MAX_WAITING
 
     @property
+    def underway_bytes(self) -> int:
+        """Return how many keys are sent of which it is not known yet whether the board has them."""
+        return self.sent_bytes - self._arrived_bytes
+
+    @property
     def is_held_up(self) -> bool:
         """Tell whether keys wait for those before them to arrive."""
         keys = next((item for item in self._items if isinstance(item, bytes)), b"")
@@ -87,8 +92,8 @@ class Outbox:
             await self._changed()
 
     async def is_empty(self) -> None:
-        """Return when everything is sent."""
-        while self._items:
+        """Return when everything is sent, and all keys are with the board."""
+        while self._items or self.underway_bytes:
             await self._changed()
 
     async def flows(self) -> None:
@@ -114,6 +119,5 @@ class Outbox:
         await self._change.wait()
 
     def _may_go(self, item: bytes | str) -> bool:
-        underway = self.sent_bytes - self._arrived_bytes
-        has_room = underway + len(item) <= MAX_UNDERWAY
+        has_room = self.underway_bytes + len(item) <= MAX_UNDERWAY
         return isinstance(item, str) or not item or (has_room and not self._until)

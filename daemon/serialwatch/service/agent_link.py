@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from serialwatch.seconds import until_next
+from serialwatch.service.beats import stood_still_s
 from serialwatch.store.database import StoreError
 from serialwatch.wire import Json, pack, receive
 
@@ -115,7 +116,10 @@ class AgentLink:
     async def _watch(self, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(until_next(BEAT_S / 10, loop.time()))
+            before_s = loop.time()
+            await asyncio.sleep(until_next(BEAT_S / 10, before_s))
+            if stood_still_s(before_s, loop.time()):
+                self.last_beat_s = loop.time()  # what it sent meanwhile is not read yet
             if loop.time() - self.last_beat_s > BEAT_S:
                 raise AgentHungError(f"the agent was silent for {BEAT_S:.0f} s")
             if writer.transport.get_write_buffer_size() > MAX_BACKLOG:

@@ -6,6 +6,13 @@ import threading
 from collections.abc import Iterable, Mapping
 
 LIMIT_S = 15.0  # a task that shows no life for so long is stuck
+STILL_S = 5.0  # a sleep that takes so much longer: we were stopped, and so all that we watch seems
+
+
+def stood_still_s(before_s: float, now_s: float) -> float:
+    """Return how long we stood still, 0 for not at all, by the times around a short sleep."""
+    passed_s = now_s - before_s
+    return passed_s if passed_s > STILL_S else 0.0
 
 
 class DeadThreadError(Exception):

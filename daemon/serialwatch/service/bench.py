@@ -8,7 +8,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -283,7 +283,7 @@ class ServiceBench:
         await self._loans.take_back(port, who)
 
     async def mark(self, port: str, kind: str, text: str, who: Who) -> Marker:
-        """Set a marker before the next line."""
+        """Set a marker before the next line; it says if it is not on disk yet."""
         found = self._known(port)
         marker = Marker(
             id=self.next_marker_id,
@@ -303,7 +303,7 @@ class ServiceBench:
         # Who is told of it may rely on it; a database that another program holds is no reason to
         # keep anybody waiting.
         await asyncio.wait([stored], timeout=STORED_LIMIT_S)
-        return marker
+        return replace(marker, is_on_disk=stored.done() and not stored.cancelled())
 
     async def resolve(self, incident_id: int, who: Who) -> IncidentView:
         """Mark an incident as resolved."""

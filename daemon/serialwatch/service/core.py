@@ -29,7 +29,7 @@ from serialwatch.service import systemd
 from serialwatch.service.agent_desk import AgentDesk
 from serialwatch.service.agent_link import AgentHungError
 from serialwatch.service.approvals import Approvals
-from serialwatch.service.beats import Beats, Threads
+from serialwatch.service.beats import Beats, Threads, stood_still_s
 from serialwatch.service.bench import ServiceBench
 from serialwatch.service.config_reading import read_again
 from serialwatch.service.discovery import Discovery
@@ -451,7 +451,9 @@ class Service:
         loop = asyncio.get_running_loop()
         watchdog_s = systemd.watchdog_s()
         while True:
-            await asyncio.sleep(until_next(SECOND_S, loop.time()))
+            before_s = loop.time()
+            await asyncio.sleep(until_next(SECOND_S, before_s))
+            still_s = stood_still_s(before_s, loop.time())
             self._faults.store_positions()
             self._faults.count_open()
             await self._desk.store_logged()
@@ -465,7 +467,10 @@ class Service:
             self._beats.beat("second", now_s)
             self._note_beats()
             stuck = [task for task in self._beats.stuck(now_s) if task != "agent"]
-            if stuck:
+            if still_s:
+                words = "serialwatch stood still for %.0f s: stopped, or the PC was overloaded"
+                log.warning(words, still_s)
+            elif stuck:
                 log.error("no sign of life: %s", ", ".join(stuck))
                 continue
             if not self._is_started.is_set():
