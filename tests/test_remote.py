@@ -425,6 +425,16 @@ async def test_a_server_that_waits_to_be_asked_is_asked_if_that_was_wished(
 # Why there is no connection
 
 
+@pytest.mark.parametrize(("suffix", "is_advised"), [("", True), ("?ask=1", False)])
+def test_who_has_asked_a_server_is_not_advised_to_ask_it(suffix: str, is_advised: bool) -> None:
+    device, exc = f"rfc2217://lab2:3001{suffix}", ValueError("does not seem to support RFC2217")
+    line: Any = SimpleNamespace(is_refused=False, early=b"")
+    told = rfc2217_module._open_error(device, line, exc)
+
+    assert ("?ask=1" in told.problem) is is_advised
+    assert "RFC 2217" in told.problem
+
+
 @pytest.mark.parametrize("scheme", ACCEPTERS)
 async def test_nobody_listens(scheme: str) -> None:
     exc = await refused(f"{scheme}://127.0.0.1:{free_port()}")

@@ -49,7 +49,7 @@ OF_PROGRAM = {
     "denied": Sign("PC", "the daemon may not run the program that is read in place of a board"),
 }
 NO_LOG = Sign("PC", "nothing is written to the log: {}")
-LOG_LOST = Sign("PC", "{} bytes were given up because the disk was too slow")
+LOG_LOST = Sign("PC", "{} bytes were given up because the disk took them too slowly, or not at all")
 BUFFER_OVERRUN = Sign("PC", "the kernel's buffer overran {} times: the PC read too late")
 OVERRUN = Sign(
     "PC",

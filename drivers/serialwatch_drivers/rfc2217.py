@@ -430,10 +430,12 @@ def _open_error(device: str, line: RemoteSerial, exc: Exception) -> PortOpenErro
     if line.is_refused or isinstance(exc, ConnectionError):
         return refusal_error(device, line.early if is_refusal(line.early) else b"")
     if "does not seem to support" in str(exc):
-        words = (
-            "its server does not speak RFC 2217 (a raw port is socket://HOST:PORT; one that waits "
-            f"to be asked is rfc2217://HOST:PORT{_ASK})"
-        )
+        raw = "a raw port is socket://HOST:PORT"
+        if device.endswith(_ASK):
+            words = f"its server does not answer in RFC 2217 ({raw})"
+        else:
+            ask = f"one that waits to be asked is rfc2217://HOST:PORT{_ASK}"
+            words = f"its server does not speak RFC 2217 ({raw}; {ask})"
     elif "does not accept parameter change" in str(exc):
         words = "its server does not take the bit rate, or 8N1"
     else:
