@@ -8,7 +8,7 @@ import random
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -387,9 +387,9 @@ def test_who_follows_is_told_when_the_log_stops_and_when_it_goes_on(
     told = iter(("", "No space left", "No space left", "", ""))
 
     class Source(DaemonLogs):
-        def problem(self, port: str) -> str:
+        def problems(self, ports: Collection[str]) -> dict[str, str]:
             try:
-                return next(told)
+                return {"dut1": next(told)}
             except StopIteration:
                 raise CliError("the daemon is gone") from None
 
@@ -406,8 +406,10 @@ def test_the_log_of_a_port_that_left_the_configuration_is_told_to_stop(
 ) -> None:
     source = DaemonLogs(Daemon(cli.socket))
 
-    assert source.problem("dut1") == ""
-    assert source.problem("old") == "it is not in the configuration any more"
+    assert source.problems(["dut1", "old"]) == {
+        "dut1": "",
+        "old": "it is not in the configuration any more",
+    }
 
 
 def test_verify_says_what_is_wrong_and_repair_makes_it_right(tmp_path: Path, cli: Cli) -> None:

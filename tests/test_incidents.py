@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from serialwatch.incidents.incidents import MAX_LINKED, OWN_PORT, Incidents
+from serialwatch.incidents.incidents import MAX_LINKED, Incidents
 from serialwatch.records import (
+    OWN_PORT,
     BlockEnd,
     Boot,
     BootCause,

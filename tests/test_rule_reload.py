@@ -250,6 +250,18 @@ def test_a_cache_that_cannot_be_written_is_told_and_costs_nothing_else(
     assert "compiled rules are not kept" in caplog.text
 
 
+def test_a_database_that_cannot_be_written_down_is_used_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(_: object) -> bytes:
+        raise hs.HyperscanError("no memory")
+
+    monkeypatch.setattr(hs, "dumpb", fails)
+
+    assert found(DatabaseCache(tmp_path).database(patterns("pump")), b"pump\n") == [0]
+    assert "compiled rules are not kept" in caplog.text
+
+
 def test_only_the_newest_databases_are_kept(tmp_path: Path) -> None:
     cache = DatabaseCache(tmp_path)
     for number in range(7):

@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticKnownError
 
 from serialwatch.config_file import found_config, is_system
+from serialwatch.records import OWN_PORT
 from serialwatch.tomlfile import TomlError, TomlFile, read_toml
 
 LINKS = Path("/dev/serial")  # udev's stable names of ttys
@@ -34,7 +35,6 @@ PATTERN_NAME = re.compile(r"[a-z0-9]{1,12}")
 
 _STRICT = ConfigDict(extra="forbid")
 _UNSTABLE = re.compile(r"/dev/tty(?:USB|ACM)\d+")
-_OWN_PORT = "serialwatch"  # as incidents of the daemon itself call it
 _BASE_URL = re.compile(r"https?://[^/\s]+\S*")
 _USB_ID = re.compile(r"usbid:[0-9a-fA-F]{4}:[0-9a-fA-F]{4}:[^:].*", re.DOTALL)
 _REMOTE = re.compile(r"[a-z0-9]+://(?:\[[0-9a-fA-F:.]+\]|[^][/@:?#\s]+):(\d{1,5})")
@@ -385,7 +385,7 @@ def _bad_port_names(file: TomlFile) -> list[str]:
 def _problems(file: TomlFile, config: Config) -> list[str]:
     told = []
     for name, port in config.port.items():
-        if name == _OWN_PORT:
+        if name == OWN_PORT:
             told.append(
                 f"{file.path}:{file.line_of('port', name)}: port name {name!r} is taken: faults of "
                 "the daemon itself have it"

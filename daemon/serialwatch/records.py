@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn, Protocol
 
 from serialwatch.line import Line as Line  # noqa: PLC0414 -- apart, for `logs` needs no other
 
-OWN_PORT = "serialwatch"  # the pseudo-port of faults of the daemon itself
+OWN_PORT = "serialwatch"  # the pseudo-port of faults of the daemon itself: nobody's neighbour
 
 Severity = Literal["note", "warning", "error", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("note", "warning", "error", "critical")  # mildest first

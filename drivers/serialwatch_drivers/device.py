@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from serialwatch_drivers.port import PortOpenError
 
+REMOTE = ("socket", "rfc2217")  # schemes
 _SCHEME = re.compile(r"([a-z][a-z0-9]*):(.*)", re.DOTALL)
 
 
@@ -16,6 +17,11 @@ class DeviceName:
 
     scheme: str  # the entry point of its driver; `tty` for a plain path
     body: str  # what follows the scheme and its colon
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a server on the network has the board."""
+        return self.scheme in REMOTE
 
 
 def parse_device(device: str) -> DeviceName:

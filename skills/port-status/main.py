@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from serialwatch.records import SkillContext, SkillResult
+from serialwatch.records import OWN_PORT, SkillContext, SkillResult
 
 MAX_PORTS = 24  # in the answer for all ports
 MAX_INCIDENTS = 5
-OWN_PORT = "serialwatch"  # the daemon itself
 _KEPT = (
     "state", "since", "device", "opened", "bit_rate", "problem", "holder", "boot", "boots",
     "reconnects", "rx_bytes", "rx_lines", "tx_bytes", "lost_bytes", "uart_errors", "last_rx_at",

@@ -47,6 +47,7 @@ from serialwatch.api.rights import Right
 from serialwatch.api.runs import RunRoutes
 from serialwatch.records import SEVERITIES, State
 from serialwatch.wire import Json, incident_to_json, iso, report_to_json, show
+from serialwatch_drivers.device import parse_device
 
 log = logging.getLogger(__name__)
 
@@ -250,7 +251,7 @@ class Routes:
         entry = _send_entry(caller.who, port.name, data)
         seq = await audited(self._bench, entry, self._bench.write(port.name, data, "send"))
         told = {"port": port.name, "bytes": len(data), "before_seq": seq}
-        is_remote = port.device.startswith(("rfc2217:", "socket:"))
+        is_remote = parse_device(port.device).is_remote
         return _json(told | ({"server": port.device} if is_remote else {}))
 
     async def _send_at_pace(

@@ -22,7 +22,7 @@ from serialwatch.records import Lines, PortState, PortStats
 from serialwatch.store.log_format import Cut, Kind, Place
 from serialwatch.store.log_items import Chunk, Gap, Item, NewFile, Note, Turned
 from serialwatch.titles import readable
-from serialwatch_drivers.device import parse_device
+from serialwatch_drivers.device import REMOTE, parse_device
 from serialwatch_drivers.find import find_opener
 from serialwatch_drivers.identity import DEV, SYSFS, Identified
 from serialwatch_drivers.port import (
@@ -68,7 +68,6 @@ STEADY_S = 10.0  # open for so long it is no longer flapping
 # Enter, and the keys by which a line editor drops what is there: Ctrl-C, Ctrl-D, Ctrl-U, Ctrl-Z.
 ENDS_LINE = re.compile(rb"[\r\n\x03\x04\x15\x1a]")
 _TTYS = ("tty", "usb", "usbid")
-_REMOTE = ("socket", "rfc2217")
 
 
 class Sink(Protocol):
@@ -160,7 +159,7 @@ class Reader:
     @property
     def can_vanish(self) -> bool:
         """Whether a loss is a fault: a program or a file may end."""
-        return self._scheme in (*_TTYS, *_REMOTE)
+        return self._scheme in (*_TTYS, *REMOTE)
 
     @property
     def modem_lines(self) -> ModemLines | None:
@@ -464,7 +463,7 @@ class Reader:
                     self._is_flapping = False  # now it is simply gone
                 if not self._is_flapping:
                     self._set_state(exc.kind, exc.problem, exc.holder)
-                is_remote = self._scheme in _REMOTE
+                is_remote = self._scheme in REMOTE
                 if exc.kind == "absent" and not is_remote:
                     await self._wait_until_there()
                 else:

@@ -169,8 +169,9 @@ def line_text(raw: bytes, *, colour: bool) -> str:
     What prints nothing overwrites nothing: NULs that fill, a bell, the end of a colour.
     """
     allowed = Allowed.COLOUR if colour else Allowed.TEXT
-    shown = b""
-    for part in raw.split(b"\r"):
+    first, *others = raw.split(b"\r")
+    shown = EscapeFilter(allowed).feed(first)
+    for part in others:
         over = EscapeFilter(allowed).feed(part)
         seen, before = _COLOUR.sub(b"", over), _COLOUR.sub(b"", shown)
         if seen.strip() or len(seen) >= len(before) or _ERASES.search(part):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol
 
 from serialwatch.api.logs import LogQuery
@@ -24,8 +24,8 @@ class LogSource(Protocol):
     ) -> Iterator[Line]:
         """Return line `first` and all that come; an unfinished one again when it has grown."""
 
-    def problem(self, port: str) -> str:
-        """Return why what the port prints now is not in its log, "" if it is."""
+    def problems(self, ports: Collection[str]) -> dict[str, str]:
+        """Return of each port why what it prints now is not in its log, "" if it is."""
 
 
 class DaemonLogs:
@@ -48,13 +48,11 @@ class DaemonLogs:
         yield from map(line_from_json, self._daemon.rows(f"/v1/logs/{part(port)}", parameters))
         raise CliError(f"the daemon at {self._daemon.path} has stopped")
 
-    def problem(self, port: str) -> str:
+    def problems(self, ports: Collection[str]) -> dict[str, str]:
         """See LogSource."""
-        for answer in self._daemon.rows("/v1/ports"):
-            for view in answer["ports"]:
-                if view["name"] == port:
-                    return str(view["log_problem"] or "")
-        return "it is not in the configuration any more"
+        views = [view for answer in self._daemon.rows("/v1/ports") for view in answer["ports"]]
+        told = {view["name"]: str(view["log_problem"] or "") for view in views}
+        return {port: told.get(port, "it is not in the configuration any more") for port in ports}
 
 
 def line_from_json(row: Mapping[str, Any]) -> Line:

@@ -154,7 +154,8 @@ def _show(
     try:
         starts = [_next_seq(source, w.port) for w in wanted] if follow else [None] * len(wanted)
         printer.history(_history(source, wanted, starts, choice))
-        problems = {w.port: source.problem(w.port) for w in wanted if _has_no_end(w.query)}
+        ports = list(dict.fromkeys(w.port for w in wanted if _has_no_end(w.query)))
+        problems = source.problems(ports) if ports else {}
         for port, problem in problems.items():
             if problem:
                 tell(_stopped(port, problem))
@@ -371,14 +372,14 @@ def _tell_changes(source: LogSource, problems: dict[str, str]) -> None:
     """Tell when the log of a port that is followed stops or goes on: lines alone would not."""
     while True:
         time.sleep(_LOOK_S)
-        for port, before in problems.items():
-            try:
-                problem = source.problem(port)
-            except CliError:
-                return  # who follows says so
-            if bool(problem) != bool(before):
+        try:
+            now = source.problems(problems)
+        except CliError:
+            return  # who follows says so
+        for port, problem in now.items():
+            if bool(problem) != bool(problems[port]):
                 tell(_stopped(port, problem) if problem else f"{port}: its log goes on")
-            problems[port] = problem
+        problems = now
 
 
 def _stopped(port: str, problem: str) -> str:

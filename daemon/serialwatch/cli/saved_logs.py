@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from serialwatch.api.logs import LogQuery, PlaceError, from_marker, select
@@ -55,9 +55,9 @@ class SavedLogs:
             except OSError as exc:
                 raise unreadable(self._folder / port, exc) from exc
 
-    def problem(self, port: str) -> str:
+    def problems(self, ports: Collection[str]) -> dict[str, str]:
         """See log_source.LogSource: whether a daemon writes here is not known."""
-        return ""
+        return dict.fromkeys(ports, "")
 
     def _open(self, port: str) -> PortLog:
         folder = self._folder / port

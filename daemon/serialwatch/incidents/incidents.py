@@ -16,6 +16,7 @@ from serialwatch.incidents.open_incident import (
     tells_a_consequence,
 )
 from serialwatch.records import (
+    OWN_PORT,
     TIERS,
     BlockEnd,
     Boot,
@@ -32,7 +33,6 @@ BETTER_LINES = 60  # a vague match this near a better one is part of the same fa
 BETTER_NS = 10 * S
 LINKED_NS = 1 * S  # two ports failing within this have something in common
 MAX_LINKED = 16  # incidents that one is linked with: those most like it, then the nearest
-OWN_PORT = "serialwatch"  # the pseudo-port of faults of the daemon itself: no board's neighbour
 CHANGED_NS = 1 * S  # between two `changed` of one incident
 RESOLVED_NS = 24 * 3600 * S  # without a hit
 RESTORED_HOLDOFF_NS = 300 * S  # of incidents of an earlier run

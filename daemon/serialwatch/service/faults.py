@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, Protocol
 
-from serialwatch.incidents.incidents import OWN_PORT, Incidents
+from serialwatch.incidents.incidents import Incidents
 from serialwatch.metrics import Metrics
 from serialwatch.records import (
+    OWN_PORT,
     SEVERITIES,
     Finding,
     Hit,

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -56,15 +57,15 @@ class DatabaseCache:
         database = _read(path)
         if database is None:
             database = compile_database(patterns)
-            self._keep(path, hs.dumpb(database), _KEPT)
+            self._keep(path, lambda: hs.dumpb(database), _KEPT)
         if known_patterns.has_news and (known := self._patterns_path()):
-            self._keep(known, json.dumps(known_patterns.told()).encode("ascii"), _PATTERNS_KEPT)
+            self._keep(known, lambda: json.dumps(known_patterns.told()).encode(), _PATTERNS_KEPT)
         return database
 
-    def _keep(self, path: Path, body: bytes, most_files: int) -> None:
+    def _keep(self, path: Path, written: Callable[[], bytes], most_files: int) -> None:
         try:
-            keep(path, body, most_files)
-        except OSError as exc:
+            keep(path, written(), most_files)
+        except (OSError, hs.HyperscanError) as exc:
             log.warning("%s: compiled rules are not kept for the next start: %s", path, exc)
 
     def _patterns_path(self) -> Path | None:

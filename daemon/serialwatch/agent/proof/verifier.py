@@ -50,6 +50,7 @@ from serialwatch.records import (
     TimelineEntry,
     Verdict,
 )
+from serialwatch.titles import duration
 
 Ledger = Mapping[tuple[str, int], Line]
 
@@ -461,16 +462,12 @@ _INCIDENT_NAME = re.compile(r"\b[Ii]ncident #?(?P<number>\d{1,9})\b")
 _TOO_FINE = re.compile(r"\d ?(?:µs|us|ns|microseconds?|nanoseconds?)\b")
 
 
-_LAST_BYTE = re.compile(r"(?:^|, )last byte [\d.]+ (?:s|min|h|d) later$")
+_LAST_BYTE = re.compile(r"(?:^|, )last byte [\d.]+ (?:s|min|h|d)(?: \d+ (?:s|min|h))? later$")
 
 
 def _last_byte(line: Line) -> str:
     """Return how long after its first byte, which its time is, the last byte of a line came."""
-    later_s = line.stood_s
-    for unit, length_s in (("d", 86400), ("h", 3600), ("min", 60)):
-        if later_s >= 2 * length_s:
-            return f"last byte {later_s / length_s:.0f} {unit} later"
-    return f"last byte {later_s:.1f} s later"
+    return f"last byte {duration(line.stood_s)} later"
 
 
 def _end(incident: Incident) -> float:
